@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llmgw_agent.protocol import WeightFile
 from msgspec import Struct
+
+from llmgw_agent.protocol import WeightFile
 
 
 class HoldingState(StrEnum):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from llmgw_agent.protocol import HeldVersion, Inventory, ReplicaReport
 from msgspec import Struct
 
 from llmgw.core.holdings import MirrorSeen
+from llmgw_agent.protocol import HeldVersion, Inventory, ReplicaReport
 
 
 class NodeSeen(Struct, frozen=True):

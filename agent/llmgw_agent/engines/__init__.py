@@ -1,0 +1,1 @@
+"""The engines an agent can run, each one adapter behind one protocol."""

@@ -1,0 +1,1 @@
+"""How what is decided reaches the nodes and the mirror."""

@@ -1,0 +1,1 @@
+"""Process 1: the reconciler, and the API that agents and gateways call."""

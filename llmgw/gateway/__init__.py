@@ -1,0 +1,1 @@
+"""Process 3: one OpenAI-compatible endpoint for every model of the fleet."""

@@ -1,0 +1,1 @@
+"""Process 2: holds versions of models' files and serves their bytes."""

@@ -1,0 +1,1 @@
+"""HTTP as this project speaks it."""

@@ -1,0 +1,1 @@
+"""Arithmetic over values: memory, speed, what fits."""

@@ -1,0 +1,1 @@
+"""Where what is wanted, and what is, comes from."""
