@@ -1,0 +1,71 @@
+"""What the agent needs of an engine: its command line, whether it is ready, how it is doing, why it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from llmgw_agent.dossier import Signs
+from llmgw_agent.engines.ask import Endpoint
+from llmgw_agent.protocol import EngineSpec, InstalledEngine
+
+
+class Launch(Struct, frozen=True):
+    """Everything one start is made of."""
+
+    spec: EngineSpec
+    engine: InstalledEngine
+    model: Path
+    """The file, or the folder, the engine is given."""
+    address: str
+    port: int
+    key_file: Path
+    devices: tuple[str, ...] = ()
+    """UUIDs of its cards. Empty: it must not see any."""
+
+
+class Vitals(Struct, frozen=True):
+    """One look at an engine that serves."""
+
+    busy: int | None
+    """Slots at work. None: it does not say."""
+    mark: tuple[object, ...]
+    """Counters of work done. Unlike the last look's: something moves."""
+
+
+class Adapter(Protocol):
+    """One kind of engine. Every question is bounded in time by the caller or by `within_s`."""
+
+    name: str
+    signs: Signs
+    """What its log lines say about why it ended."""
+
+    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...]) -> InstalledEngine:
+        """The one to use of those on the node. Raises Fault when none will do."""
+        ...
+
+    def model(self, weights: Path) -> Path:
+        """What it is given of a version's folder, or of a path. Raises Fault when that is not what it loads."""
+        ...
+
+    async def command(self, launch: Launch) -> tuple[str, ...]:
+        """The command line. Raises Fault when the profile asks for what it may not."""
+        ...
+
+    def environment(self, launch: Launch) -> dict[str, str]:
+        """What it must find in its environment, cards made visible or hidden included."""
+        ...
+
+    async def ready(self, at: Endpoint, *, within_s: float) -> bool:
+        """Whether it has loaded, is the one we mean, and really generates. Raises Fault when it never will."""
+        ...
+
+    async def vitals(self, at: Endpoint, *, within_s: float) -> Vitals:
+        """How it is doing. Raises NoAnswerError."""
+        ...
+
+    async def tps(self, at: Endpoint, *, within_s: float) -> float | None:
+        """Tokens a second of one reply, as it measured them. None is unknown. Raises NoAnswerError."""
+        ...

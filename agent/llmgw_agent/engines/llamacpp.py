@@ -1,0 +1,242 @@
+"""llama.cpp: the server that is installed on the node, or the one that comes as a wheel, behind the same flags."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from llmgw_agent.dossier import Fault, Signs
+from llmgw_agent.engines import flags
+from llmgw_agent.engines.ask import Endpoint, NoAnswerError, ask
+from llmgw_agent.engines.base import Launch, Vitals
+from llmgw_agent.protocol import InstalledEngine
+
+EMBEDDED = (sys.executable, "-I", "-m", "llmgw_agent.engines.llama_server")
+
+OURS = frozenset(
+    {
+        "-m",
+        "--model",
+        "--host",
+        "--port",
+        "-a",
+        "--alias",
+        "--api-key",
+        "--api-key-file",
+        "-np",
+        "--parallel",
+        "-c",
+        "--ctx-size",
+        "--embedding",
+        "--embeddings",
+        "--metrics",
+        "--slots",
+        "--no-slots",
+        "--props",
+        "-dev",
+        "--device",
+        "--reuse-port",
+        "--ssl-key-file",
+        "--ssl-cert-file",
+    }
+)
+"""Flags that the agent sets, or whose absence it relies on."""
+
+DANGEROUS = frozenset(
+    {
+        "--tools",
+        "--ui-mcp-proxy",
+        "--mcp-config",
+        "-hf",
+        "--hf-repo",
+        "-hff",
+        "--hf-file",
+        "-hft",
+        "--hf-token",
+        "-mu",
+        "--model-url",
+        "-dr",
+        "--docker-repo",
+        "--rpc",
+        "--models-dir",
+        "--models-preset",
+        "--path",
+        "--slot-save-path",
+        "--media-path",
+        "--log-file",
+        "--api-prefix",
+    }
+)
+"""Flags that download, reach other hosts, or open the machine's files to whoever asks."""
+
+CPU_BATCH = 256
+"""Tokens of a prompt worked on at a time without a card. A batch is not
+interrupted, so other slots and our own questions wait for one; with the
+default of 2048 that was 11.6 s on one thread, even with a model of 135M."""
+
+CACHE_RAM_SHARE = 16
+"""The cache of prompts in host memory gets this part of what is claimed. Its default of 8 GiB is nobody's claim."""
+CACHE_RAM_MIB = 2048
+
+PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+
+
+class LlamaCpp:
+    """The adapter for llama-server, installed or embedded."""
+
+    name = "llamacpp"
+    signs: Signs = (
+        ("bad_flags", r"error: (invalid |unknown )?argument|error while handling argument|arguments are required"),
+        ("port", r"couldn't bind|address already in use"),
+        ("out_of_memory", r"out of memory|std::bad_alloc|cannot allocate memory|ErrorOutOf(Device|Host)Memory"),
+        ("out_of_memory", r"(failed|unable) to allocate"),
+        ("weights", r"failed to open GGUF|invalid magic|unknown model architecture|not within the file bounds"),
+        ("weights", r"error loading model|failed to load model|missing tensor|corrupted or incomplete"),
+        ("device", r"no CUDA-capable device|CUDA driver version is insufficient|failed to initialize (CUDA|ROCm)"),
+        ("device", r"CUDA error|invalid device"),
+    )
+
+    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...]) -> InstalledEngine:
+        """An installed build before the embedded one, which is for CPUs and never serves cards."""
+        mine = [e for e in installed if e.name == self.name]
+        fits = [e for e in mine if not devices or (e.build == "installed" and e.accelerators != ("cpu",))]
+        if fits:
+            return min(fits, key=lambda e: (e.build != "installed", e.path))
+        if mine and devices:
+            why, do = "the llama.cpp on this node is for CPUs", "install a llama-server built for these cards"
+        else:
+            why = "this node has no llama.cpp"
+            do = "put llama-server on the PATH or behind --engine-path, or install llmgw-agent[embedded]"
+        raise Fault("engine_missing", "the engine was not started", why=why, do=do)
+
+    def model(self, weights: Path) -> Path:
+        """The one GGUF file there is, or the first part of a set that is complete."""
+        files = sorted(weights.rglob("*.gguf")) if weights.is_dir() else [weights]
+        first = [f for f in files if (found := PART.fullmatch(f.name)) and int(found[2]) == 1]
+        whole = [f for f in files if not PART.fullmatch(f.name)]
+        candidates = first + whole
+        if len(candidates) != 1:
+            why = f"it has {len(candidates)} models in GGUF format" if candidates else _no_start(files)
+            raise Fault("weights", f"{weights.name} was not loaded", why=why, do="name exactly one model in the source")
+        chosen = candidates[0]
+        if found := PART.fullmatch(chosen.name):
+            parts = [chosen.with_name(f"{found[1]}-{n:05}-of-{found[3]}.gguf") for n in range(1, int(found[3]) + 1)]
+            missing = [p.name for p in parts if not p.is_file()]
+            if missing:
+                raise Fault(
+                    "weights",
+                    f"{chosen.name} was not loaded",
+                    why=f"{len(missing)} of its {found[3]} parts are missing, {missing[0]} first",
+                    do="let the source name every part; they are never merged",
+                )
+        return chosen
+
+    async def command(self, launch: Launch) -> tuple[str, ...]:
+        """llama-server's command line, as far as this build knows the flags."""
+        spec = launch.spec
+        for word in spec.args:
+            flag = word.partition("=")[0]
+            if flag in OURS | DANGEROUS:
+                why = "the agent chooses it" if flag in OURS else "it opens this machine to whoever asks"
+                raise Fault("bad_flags", f"args may not set {flag}", why=why, do="take it out of the profile's args")
+        program = (launch.engine.path,) if launch.engine.build == "installed" else EMBEDDED
+        known = await flags.known(program, self.environment(launch))
+        words: list[str] = [
+            *program,
+            *("-m", str(launch.model), "--host", launch.address, "--port", str(launch.port)),
+            *("--alias", spec.served_name, "-c", str(spec.context_tokens), "--parallel", str(spec.parallel)),
+            *("-t", str(spec.threads), "--api-key-file", str(launch.key_file), "--metrics"),
+        ]
+        cache_mib = min(CACHE_RAM_MIB, spec.claim.memory_bytes // CACHE_RAM_SHARE >> 20)
+        optional: list[tuple[str, ...]] = [
+            ("--slots",),
+            ("--no-ui",) if "--no-ui" in known else ("--no-webui",),
+            ("--cache-ram", str(cache_mib)),
+            # Its default changes what was not said to what fits, and so breaks the claim.
+            ("--fit", "off"),
+            ("--cors-origins", "localhost"),
+        ]
+        if not launch.devices:
+            optional.append(("--device", "none"))
+        words += [word for group in optional if group[0] in known for word in group]
+        if launch.devices:
+            words += ["-ngl", "999"]
+        if spec.kind == "embedding":
+            # An input is worked on in one batch, or refused.
+            whole = str(max(1, spec.context_tokens // spec.parallel))
+            words += ["--embeddings", "-b", whole, "-ub", whole]
+        elif not launch.devices:
+            words += ["-b", str(CPU_BATCH), "-ub", str(CPU_BATCH)]
+        return (*words, *spec.args)
+
+    def environment(self, launch: Launch) -> dict[str, str]:
+        """Exactly its cards by UUID, or none: an empty list hides them all, an absent one shows them all."""
+        visible = ",".join(launch.devices)
+        return {"CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible, "ROCR_VISIBLE_DEVICES": visible}
+
+    async def ready(self, at: Endpoint, *, within_s: float) -> bool:
+        """/health says loaded, /v1/models says who it is, and one token really comes."""
+        try:
+            if (await ask(at, "/health", within_s=5)).status != 200:
+                return False
+            named = await ask(at, "/v1/models", within_s=5)
+        except NoAnswerError:
+            return False
+        if named.status == 401:
+            raise Fault("port", f"port {at.port} answers", why="it is another program's", do="free the port")
+        names = _names(named.value)
+        if at.served_name not in names:
+            why = f"it calls itself {', '.join(sorted(names)) or 'nothing'}, and {at.served_name} was expected"
+            raise Fault(
+                "identity", f"the engine on port {at.port} is not the one started", why=why, do="look at its log"
+            )
+        path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1, "cache_prompt": False}
+        if at.kind == "embedding":
+            path, body = "/v1/embeddings", {"input": "a"}
+        try:
+            first = await ask(at, path, body=body, within_s=within_s)
+        except NoAnswerError as e:
+            raise Fault(
+                "timeout", "the engine loaded and generates nothing", why=str(e), do="look at its log"
+            ) from None
+        if first.status == 503:
+            return False
+        if first.status != 200:
+            why = f"its first answer is {first.status}: {first.text[:200]}"
+            raise Fault("exited", "the engine loaded and does not work", why=why, do="look at its log")
+        return True
+
+    async def vitals(self, at: Endpoint, *, within_s: float) -> Vitals:
+        """Its slots: how many work, and how far each is."""
+        reply = await ask(at, "/slots", within_s=within_s)
+        if reply.status != 200 or not isinstance(reply.value, list):
+            # It was started with --no-slots, or is a build that does not know them.
+            return Vitals(busy=None, mark=())
+        slots = [s for s in reply.value if isinstance(s, dict)]
+        return Vitals(sum(bool(s.get("is_processing")) for s in slots), tuple(_mark(s) for s in slots))
+
+    async def tps(self, at: Endpoint, *, within_s: float) -> float | None:
+        """Tokens it generated over the time it took, all of its life."""
+        reply = await ask(at, "/metrics", within_s=within_s)
+        values = dict(re.findall(r"^llamacpp:(\w+) ([0-9.e+-]+)$", reply.text, re.MULTILINE))
+        seconds = float(values.get("tokens_predicted_seconds_total", 0))
+        return round(float(values["tokens_predicted_total"]) / seconds, 1) if seconds > 0 else None
+
+
+def _no_start(files: list[Path]) -> str:
+    return f"the first part of {files[0].name} is missing" if files else "there is no GGUF file in it"
+
+
+def _names(value: object) -> set[str]:
+    data = value.get("data") if isinstance(value, dict) else None
+    models = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    return {str(m.get("id")) for m in models}
+
+
+def _mark(slot: dict[str, object]) -> tuple[object, ...]:
+    """What changes whenever this slot does anything."""
+    following = slot.get("next_token")
+    first = following[0] if isinstance(following, list) and following else following
+    decoded = first.get("n_decoded") if isinstance(first, dict) else None
+    return slot.get("id_task"), slot.get("n_prompt_tokens_processed"), decoded
