@@ -1,0 +1,108 @@
+"""The repository, followed: each commit that matters becomes what is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from llmgw.catalog.problem import Problem
+from llmgw.core.wanted import ALLOW_REMOVALS, Wanted, judge
+from llmgw.errors import OperatorError
+from llmgw.sources.git import Source
+from llmgw.sources.reading import Reader
+from llmgw.sources.snapshot import Snapshot, Trailer
+from llmgw.sources.watch import changes
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What one look at the repository came to."""
+
+    commit: str
+    """The newest commit that was read."""
+    wanted: Wanted | None
+    """None: no server.yaml has been good yet, and none is known from before."""
+    problems: tuple[Problem, ...]
+
+
+class Follower:
+    """Looks when something changed, and now and then besides; judges what is new."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        cluster: str,
+        last: Wanted | None,
+        running: Callable[[], Iterable[str]],
+        held_versions: Callable[[], Iterable[str]],
+        poll_s: float,
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            source: the repository.
+            cluster: the fleet this control is for; a server.yaml of another is a problem.
+            last: what was wanted before this control started, from the status branch.
+            running: names of models that replicas run of.
+            held_versions: what the mirror has whole.
+            poll_s: seconds between looks when nothing says that something changed.
+        """
+        self._source, self._cluster, self._poll_s = source, cluster, poll_s
+        self._running, self._held_versions = running, held_versions
+        self._reader = Reader()
+        self._identity = ""
+        self._last = last
+        self.trouble = ""
+        """Why the last look failed. What was wanted before still is."""
+
+    async def follow(self, found: Callable[[Followed], None]) -> None:
+        """Look for ever, and hand on each look that found something new."""
+        async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s):
+            await self.look(found)
+
+    async def look(self, found: Callable[[Followed], None]) -> None:
+        """Look once. A repository that is away is said and changes nothing."""
+        try:
+            snapshot = await asyncio.to_thread(self._source.poll)
+        except OperatorError as e:
+            if str(e) != self.trouble:
+                log.warning("the repository cannot be read; what was wanted still is: %s", e.sentence)
+            self.trouble = str(e)
+            return
+        if self.trouble:
+            log.info("the repository can be read again")
+            self.trouble = ""
+        if snapshot.identity == self._identity:
+            return
+        self._identity = snapshot.identity
+        found(await self._judged(snapshot))
+
+    async def _judged(self, snapshot: Snapshot) -> Followed:
+        catalog = self._reader.read(snapshot, cluster=self._cluster)
+        trailers: Iterable[Trailer] = ()
+        if self._last is not None:
+            since = self._last.commit
+            trailers = await asyncio.to_thread(self._source.trailers_since, since)
+        wanted = judge(
+            catalog,
+            commit=snapshot.commit,
+            committed_at=snapshot.committed_at,
+            last=self._last,
+            running=self._running(),
+            held_versions=frozenset(self._held_versions()),
+            allowed_removals=allowed_removals(trailers),
+        )
+        self._last = wanted or self._last
+        log.info("commit %s is wanted", snapshot.commit[:12], extra={"problems": len(catalog.problems)})
+        return Followed(snapshot.commit, wanted, catalog.problems)
+
+
+def allowed_removals(trailers: Iterable[Trailer]) -> int | None:
+    """The highest count of the removal trailers. One that is no number allows nothing."""
+    counts = [int(t.value) for t in trailers if t.key.lower() == ALLOW_REMOVALS.lower() and t.value.isdecimal()]
+    return max(counts, default=None)

@@ -1,0 +1,182 @@
+"""The reconciler at work: look, decide, act, say; and again when there is news.
+
+Everything is decided in `core.decide`. What is here carries it out and keeps
+going: an action that fails is said and is not the end of the rest, since the
+next pass sees what is still missing and decides it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from llmgw_agent.protocol import split_id
+
+from llmgw.actuators.mirror import Mirror
+from llmgw.actuators.orders import compose
+from llmgw.control.follow import Followed
+from llmgw.control.tables import Tables
+from llmgw.control.writer import Writer
+from llmgw.core.actions import Fetch, Plan, Remove
+from llmgw.core.decide import decide
+from llmgw.core.holdings import HoldingState, MirrorSeen
+from llmgw.core.memory import Memory
+from llmgw.core.observed import Observed
+from llmgw.core.serving import table
+from llmgw.core.status import status
+from llmgw.errors import OperatorError
+from llmgw.sources.fleet import Reports
+
+log = logging.getLogger(__name__)
+
+LEAST_APART_S = 0.5
+"""At most two passes a second, however much news there is."""
+MOST_APART_S = 30.0
+HELD_APART_S = 2.0
+"""While something is held: what waits for its time has it soon after."""
+MIRROR_EVERY_S = 5.0
+MIRROR_BUSY_EVERY_S = 0.5
+"""While it fetches, so that a start follows its weights at once."""
+
+
+class Loop:
+    """One control's passes."""
+
+    def __init__(
+        self,
+        *,
+        memory: Memory,
+        reports: Reports,
+        tables: Tables,
+        writer: Writer,
+        mirror_key_file: Path | None,
+        now: Callable[[], float],
+    ) -> None:
+        """Decide nothing yet: nothing is wanted until the repository has been read."""
+        self.followed: Followed | None = None
+        self.plan: Plan | None = None
+        self.memory = memory
+        self._reports, self._tables, self._writer, self._now = reports, tables, writer, now
+        self._mirror_key_file = mirror_key_file
+        self._mirror: Mirror | None = None
+        self._mirror_seen: MirrorSeen | None = None
+        self._mirror_trouble = ""
+        self._news = asyncio.Event()
+        self._mirror_news = asyncio.Event()
+
+    def news(self) -> None:
+        """Something changed: the next pass is soon."""
+        self._news.set()
+
+    def found(self, followed: Followed) -> None:
+        """Take up what the repository came to."""
+        self.followed = followed
+        self._mirror_news.set()
+        self.news()
+
+    def running(self) -> Iterable[str]:
+        """Names of models that replicas run of, as far as nodes have said."""
+        names = [n.name for n in self.followed.wanted.server.nodes] if self.followed and self.followed.wanted else []
+        return {split_id(r.id)[0] for n in self._reports.seen(names) for r in n.replicas}
+
+    def held_versions(self) -> Iterable[str]:
+        """What the mirror has whole, or had when it was last seen."""
+        if self._mirror_seen is None:
+            return self.memory.files.keys()
+        return [h.key for h in self._mirror_seen.holdings if h.state is HoldingState.PRESENT]
+
+    def observe(self) -> Observed:
+        """Everything seen now."""
+        wanted = self.followed.wanted if self.followed else None
+        names = [n.name for n in wanted.server.nodes] if wanted else []
+        return Observed(self._reports.seen(names), self._mirror_seen)
+
+    async def run(self) -> None:
+        """Pass for ever."""
+        while True:
+            await self.one_pass()
+            await asyncio.sleep(LEAST_APART_S)
+            apart = HELD_APART_S if self.plan and self.plan.held else MOST_APART_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(apart - LEAST_APART_S):
+                    await self._news.wait()
+
+    async def one_pass(self) -> None:
+        """Look, decide, act and say, once."""
+        self._news.clear()
+        followed = self.followed
+        if followed is None:
+            return
+        if followed.wanted is None:
+            self._writer.offer_problems(followed.commit, followed.problems)
+            return
+        now, seen = self._now(), self.observe()
+        plan = decide(followed.wanted, seen, self.memory, now)
+        self.memory = plan.memory
+        if plan.settled:
+            orders, self.memory = compose(followed.wanted, seen, plan, now)
+            await self._reports.publish(orders)
+        self.plan = plan
+        await self._tables.publish(table(followed.wanted, seen, plan, now))
+        self._say(plan)
+        self._writer.offer(status(followed.wanted, seen, plan, now), followed.wanted)
+        await self._act(plan)
+
+    def _say(self, plan: Plan) -> None:
+        for action in plan.actions:
+            kind = str(action.__struct_config__.tag)
+            subject = f"{action.name}/{action.version}" if isinstance(action, Fetch | Remove) else action.id
+            where = "" if isinstance(action, Fetch | Remove) else action.node
+            log.info("%s %s: %s", kind, subject, action.why, extra={"node": where} if where else {})
+
+    async def _act(self, plan: Plan) -> None:
+        """Have the mirror do its part. Orders are carried out by being published."""
+        for action in plan.actions:
+            if self._mirror is None or not isinstance(action, Fetch | Remove):
+                continue
+            try:
+                await (self._mirror.fetch(action) if isinstance(action, Fetch) else self._mirror.remove(action))
+            except OperatorError as e:
+                log.warning("the mirror did not do it: %s", e.sentence, extra={"model": action.name})
+            self._mirror_news.set()
+
+    async def watch_mirror(self) -> None:
+        """Look at the mirror every few seconds, more often while it fetches."""
+        while True:
+            self._mirror_news.clear()
+            await self._look_at_mirror()
+            holdings = self._mirror_seen.holdings if self._mirror_seen else ()
+            busy = any(h.state not in (HoldingState.PRESENT, HoldingState.FAILED) for h in holdings)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MIRROR_BUSY_EVERY_S if busy else MIRROR_EVERY_S):
+                    await self._mirror_news.wait()
+
+    async def _look_at_mirror(self) -> None:
+        wanted = self.followed.wanted if self.followed else None
+        api = wanted.server.mirror.api if wanted and wanted.server.mirror else None
+        if self._mirror is not None and self._mirror.api != api:
+            await self._mirror.close()
+            self._mirror, self._mirror_seen = None, None
+        if api is None:
+            return
+        self._mirror = self._mirror or Mirror(api, key_file=self._mirror_key_file)
+        try:
+            seen: MirrorSeen | None = await self._mirror.look()
+            self._mirror_trouble = ""
+        except OperatorError as e:
+            # Unreachable is unknown, which is not empty.
+            seen = None
+            if str(e) != self._mirror_trouble:
+                log.warning("the mirror cannot be looked at: %s", e.sentence)
+            self._mirror_trouble = str(e)
+        if seen != self._mirror_seen:
+            self._mirror_seen = seen
+            self.news()
+
+    async def close(self) -> None:
+        """End what is open to the mirror."""
+        if self._mirror is not None:
+            await self._mirror.close()

@@ -1,0 +1,88 @@
+"""What a pass decides: actions, what is held and why, and the whole that should be."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from llmgw.core.memory import Memory, Placement
+
+
+class Start(Struct, frozen=True, tag="start", order=True):
+    """Start a replica on a node."""
+
+    id: str
+    generation: int
+    node: str
+    why: str
+
+
+class Stop(Struct, frozen=True, tag="stop", order=True):
+    """Drain a replica and end it; a failed one is cleared away."""
+
+    id: str
+    generation: int
+    node: str
+    why: str
+
+
+class Fetch(Struct, frozen=True, tag="fetch", order=True):
+    """Have the mirror fetch a version."""
+
+    name: str
+    version: str
+    source: str
+    sha256: str | None
+    retry: bool
+    why: str
+
+
+class Remove(Struct, frozen=True, tag="remove", order=True):
+    """Have the mirror remove a version."""
+
+    name: str
+    version: str
+    why: str
+
+
+Action = Start | Stop | Fetch | Remove
+
+
+class Held(Struct, frozen=True, order=True, omit_defaults=True):
+    """Something that is not done, and why."""
+
+    subject: str
+    """A replica's id, a model, a profile (`model/profile`), a node or a version."""
+    why: str
+    """Stays the same as long as the reason does: a changed one is a status commit."""
+    detail: str = ""
+    """Figures that move: bytes, seconds, what is missing where."""
+    next: str = ""
+    """What a person can do about it, where there is something."""
+    model: str = ""
+    stalled: bool = False
+    """Whether only a change can help: waiting will not."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.subject}: {self.reason}" + (f"; {self.next}" if self.next else "")
+
+    @property
+    def reason(self) -> str:
+        return self.why + (f" ({self.detail})" if self.detail else "")
+
+
+class Plan(Struct, frozen=True):
+    """What one pass decided."""
+
+    actions: tuple[Action, ...]
+    """Starts, stops, fetches, removals; each group sorted."""
+    held: tuple[Held, ...]
+    placements: tuple[Placement, ...]
+    """The whole of what should be on the nodes, sorted."""
+    memory: Memory
+    settled: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to be done. What is held may still be there."""
+        return not self.actions

@@ -1,0 +1,163 @@
+"""Step 6 of a pass: whose weights can be had, what the mirror fetches, and what it may remove.
+
+The mirror is asked before a node is, and a node before a start: a replica is
+placed only when the files of its version are known, with their sums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from llmgw.catalog.model import Model
+from llmgw.core.actions import Fetch, Held, Remove
+from llmgw.core.backoff import delay_s
+from llmgw.core.holdings import Failure, Holding, HoldingState
+from llmgw.core.memory import FetchTries, Memory
+from llmgw.core.observed import Observed
+from llmgw.core.replicas import Fleet
+from llmgw.core.wanted import Wanted
+from llmgw.units import show_bytes
+from llmgw_agent.protocol import WeightFile
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """What is decided about weights in one pass."""
+
+    ready: Mapping[str, tuple[WeightFile, ...]]
+    """By model: the files of its version. Empty for a path, where nothing is fetched."""
+    held: Mapping[str, Held]
+    """By model: why its weights cannot be had yet. Every wanted model is here or in `ready`."""
+    actions: tuple[Fetch | Remove, ...]
+    fetches: dict[str, FetchTries]
+    files: dict[str, tuple[WeightFile, ...]]
+    unreferenced: dict[str, float]
+
+
+def version_key(model: Model) -> str:
+    """`name/version` of a mirrored model, or empty for one read in place."""
+    return "" if model.source.is_path else f"{model.name}/{model.source.version}"
+
+
+def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now: float) -> Artifacts:
+    """Decide fetches and removals, and say for each model whether its weights can be had."""
+    holdings = {h.key: h for h in seen.mirror.holdings} if seen.mirror else {}
+    files = {**memory.files, **{k: h.files for k, h in holdings.items() if h.state is HoldingState.PRESENT}}
+    ready: dict[str, tuple[WeightFile, ...]] = {}
+    held: dict[str, Held] = {}
+    actions: list[Fetch | Remove] = []
+    fetches: dict[str, FetchTries] = {}
+    for name, entry in wanted.models.items():
+        key = version_key(entry.model)
+        if not key:
+            ready[name] = ()
+            continue
+        holding = holdings.get(key)
+        if holding is not None and holding.state is HoldingState.PRESENT:
+            ready[name] = holding.files
+        elif seen.mirror is None or wanted.server.mirror is None:
+            if key in files:
+                ready[name] = files[key]  # a node may hold it already, or have it from another
+            else:
+                held[name] = _away(name, wanted)
+        elif entry.model.state == "stopped":
+            held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
+        else:
+            held[name] = _arriving(entry.model, holding, memory.fetches.get(key), now, actions, fetches)
+    unreferenced = _unreferenced(wanted, holdings, fleet, memory, now)
+    actions += _removals(wanted, holdings, unreferenced, now)
+    kept = {k: v for k, v in sorted(files.items()) if seen.mirror is None or k in holdings}
+    return Artifacts(ready, held, tuple(actions), fetches, kept, unreferenced)
+
+
+def _away(name: str, wanted: Wanted) -> Held:
+    if wanted.server.mirror is None:
+        return Held(
+            name,
+            "server.yaml names no mirror to fetch its weights",
+            next="add mirror: {base, api}",
+            model=name,
+            stalled=True,
+        )
+    return Held(
+        name,
+        "the mirror cannot be reached, and what it holds is not known",
+        next=f"see that the mirror runs at {wanted.server.mirror.api}",
+        model=name,
+    )
+
+
+def _arriving(
+    model: Model,
+    holding: Holding | None,
+    tries: FetchTries | None,
+    now: float,
+    actions: list[Fetch | Remove],
+    fetches: dict[str, FetchTries],
+) -> Held:
+    source = _digest(model)
+    known = tries if tries and tries.source == source else None
+    version = str(model.source.version)
+    if holding is None or (holding.state is HoldingState.FAILED and known is None):
+        # Not there, or failed for a source that the catalog has changed since.
+        fetches[f"{model.name}/{version}"] = FetchTries(source, 0, now)
+        actions.append(_fetch(model, retry=holding is not None, why="the catalog asks for it"))
+        return Held(model.name, "the mirror is asked for its weights", model=model.name)
+    known = known or FetchTries(source)
+    fetches[holding.key] = known
+    if holding.state is not HoldingState.FAILED:
+        total = f" of {show_bytes(holding.total_bytes)}" if holding.total_bytes else ""
+        arrived = f"{show_bytes(holding.done_bytes)}{total}"
+        return Held(model.name, "its weights arrive at the mirror", arrived, model=model.name)
+    failure = holding.failure or Failure("upstream", "the mirror does not say why")
+    if failure.lasting:
+        return Held(
+            model.name,
+            f"the mirror could not get its weights: {failure.message}",
+            next=failure.do or "change its source",
+            model=model.name,
+            stalled=True,
+        )
+    if now >= known.next_at:
+        fetches[holding.key] = FetchTries(source, known.count + 1, now + delay_s(known.count + 1))
+        actions.append(_fetch(model, retry=True, why=f"try {known.count + 2}, after: {failure.message}"))
+    return Held(model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name)
+
+
+def _fetch(model: Model, *, retry: bool, why: str) -> Fetch:
+    source = model.source
+    return Fetch(model.name, str(source.version), source.from_, source.sha256, retry, why)
+
+
+def _digest(model: Model) -> str:
+    text = f"{model.source.from_}\n{model.source.version}\n{model.source.sha256}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _unreferenced(
+    wanted: Wanted, holdings: Mapping[str, Holding], fleet: Fleet, memory: Memory, now: float
+) -> dict[str, float]:
+    """Since when nothing refers to each version. After a loss of memory it begins anew."""
+    if not wanted.complete:
+        return dict(memory.unreferenced)  # what an unreadable file refers to is not known
+    used = {version_key(w.model) for w in wanted.models.values()}
+    used |= {r.version for replicas in fleet.replicas.values() for r in replicas}
+    held = set(holdings) | {v.key for n in fleet.nodes.values() for v in n.seen.versions}
+    known = held | set(memory.unreferenced)
+    gone = {k for k in known if k not in held and holdings}
+    return {k: memory.unreferenced.get(k, now) for k in sorted(known - used - gone)}
+
+
+def _removals(
+    wanted: Wanted, holdings: Mapping[str, Holding], unreferenced: Mapping[str, float], now: float
+) -> list[Fetch | Remove]:
+    if wanted.server.mirror is None or not wanted.complete:
+        return []
+    retain = wanted.server.mirror.retain
+    return [
+        Remove(h.name, h.version, "nothing refers to it, and its retention is over")
+        for key, h in sorted(holdings.items())
+        if h.origin == "catalog" and key in unreferenced and now - unreferenced[key] >= retain
+    ]

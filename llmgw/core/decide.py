@@ -1,0 +1,233 @@
+"""The reconciler: what is wanted and what is seen in, what will be done out.
+
+A function. It looks at no clock and touches nothing; the running control, `llmgw
+plan`, the simulations and the property tests all call this one. It plans the
+whole difference in one pass, and what it does not do it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
+
+from llmgw.catalog.fingerprint import fingerprint
+from llmgw.core import backoff, rollout
+from llmgw.core.actions import Held, Plan, Start, Stop
+from llmgw.core.artifacts import Artifacts, artifacts, version_key
+from llmgw.core.memory import Failures, Memory, Placement
+from llmgw.core.observed import Observed
+from llmgw.core.placement import Need, Spot, Unplaced, fits_without, place
+from llmgw.core.replicas import Fleet, Replica, survey
+from llmgw.core.wanted import Wanted
+from llmgw_agent.protocol import Action, Phase
+
+
+def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
+    """One pass.
+
+    Args:
+        wanted: what the last good commit asks.
+        seen: the last whole report of each node, and the mirror's holdings.
+        memory: what the last pass returned.
+        now: UTC seconds, of control's clock.
+    """
+    # 1. Settle: which nodes count, and which replicas are whose.
+    fleet = survey(wanted, seen, memory, now)
+    if not fleet.settled:
+        return _waiting(wanted, fleet, memory, now)
+    memory = structs.replace(memory, settled=True, epoch=memory.epoch or _next_epoch(seen))
+
+    # 6. Artifacts come early, since a replica is placed only when its weights can be had.
+    weights = artifacts(wanted, seen, fleet, memory, now)
+
+    # 2, 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
+    failures = _failures(wanted, fleet, memory, now)
+    turns = [
+        _guarded_turn(name, wanted, fleet, failures, memory, now)
+        for name in sorted(wanted.models.keys() | fleet.replicas.keys())
+    ]
+
+    # 4. A node for each replica that is missing, and 5. room in place where there is none.
+    spots = _placed(turns, fleet, weights)
+
+    # 8. The whole that should be, and why.
+    return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures))
+
+
+def _waiting(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> Plan:
+    """Nothing is decided until every node has spoken or is past its grace: what runs there is not known."""
+    left = max(0.0, memory.started_at + wanted.server.node_grace - now)
+    held = tuple(
+        Held(
+            name,
+            "it has not reported since control started; until it has, or its grace is over, nothing is moved",
+            f"{left:.0f}s left",
+            "start its agent, or take it out of server.yaml",
+        )
+        for name in fleet.waiting_for
+    )
+    return Plan((), held, memory.placements, memory, settled=False)
+
+
+def _next_epoch(seen: Observed) -> int:
+    return 1 + max((n.obeyed[0] for n in seen.nodes), default=0)
+
+
+def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[str, Failures]:
+    found: dict[str, Failures] = {}
+    for name, entry in wanted.models.items():
+        asked = rollout.counts(entry)
+        for profile in entry.model.profiles:
+            key = f"{name}/{profile.name}"
+            mine = [r for r in fleet.of(name) if r.profile == profile.name]
+            outcome = fingerprint(entry.model, profile)
+            if asked[profile.name] and (kept := backoff.updated(memory.failures.get(key), mine, outcome, now)):
+                found[key] = kept
+    return found
+
+
+def _guarded_turn(
+    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], memory: Memory, now: float
+) -> rollout.Turn:
+    entry = wanted.models.get(name)
+    if entry is None and not wanted.complete:
+        # What runs and cannot be explained is kept: the file that explains it may be the one that is broken.
+        held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
+        return rollout.Turn(name, held=[held])
+    try:
+        return rollout.turn(name, entry, fleet, failures, memory.generations, now)
+    except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
+        return rollout.Turn(
+            name, held=[Held(name, f"internal error: {e!r}", next="report it", model=name, stalled=True)]
+        )
+
+
+def _placed(turns: Iterable[rollout.Turn], fleet: Fleet, weights: Artifacts) -> dict[str, tuple[Need, Spot]]:
+    needs: list[tuple[rollout.Turn, Need]] = []
+    for turn in turns:
+        if turn.needs and turn.model in weights.held:
+            turn.held.append(weights.held[turn.model])
+            continue
+        files = weights.ready.get(turn.model, ())
+        size = sum(f.bytes for f in files)
+        needs += [(turn, replace(n, version=version_key(n.model), weights_bytes=size)) for n in turn.needs]
+    found = place([n for _, n in needs], fleet)
+    spots: dict[str, tuple[Need, Spot]] = {}
+    leaving = {r.key for rs in fleet.replicas.values() for r in rs if r.leaving}
+    for turn, need in needs:
+        spot = found[need.id]
+        if isinstance(spot, Spot):
+            spots[need.id] = (need, spot)
+        elif leaving and fits_without(need, fleet, leaving):
+            turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
+        else:
+            assert isinstance(spot, Unplaced)
+            rollout.make_room(
+                turn, need, spot, fleet.of(turn.model), lambda n, gone: fits_without(n, fleet, {gone.key})
+            )
+    return spots
+
+
+@dataclass(slots=True)
+class _Whole:
+    """What should be on the nodes after this pass."""
+
+    placements: list[Placement] = field(default_factory=list)
+    generations: dict[str, int] = field(default_factory=dict)
+
+
+def _plan(
+    wanted: Wanted,
+    fleet: Fleet,
+    turns: Iterable[rollout.Turn],
+    spots: Mapping[str, tuple[Need, Spot]],
+    weights: Artifacts,
+    memory: Memory,
+) -> Plan:
+    turns = list(turns)
+    stops = sorted(s for t in turns for s in t.stops)
+    starts = sorted(Start(n.id, n.generation, spot.node, n.why) for n, spot in spots.values())
+    whole = _whole(wanted, fleet, stops, spots, memory)
+    return Plan(
+        actions=(*starts, *stops, *weights.actions),
+        held=tuple(sorted({h for t in turns for h in t.held})),
+        placements=tuple(sorted(whole.placements)),
+        memory=structs.replace(
+            memory,
+            placements=tuple(sorted(whole.placements)),
+            generations=whole.generations,
+            fetches=weights.fetches,
+            files=weights.files,
+            unreferenced=weights.unreferenced,
+        ),
+    )
+
+
+def _whole(
+    wanted: Wanted, fleet: Fleet, stops: Iterable[Stop], spots: Mapping[str, tuple[Need, Spot]], memory: Memory
+) -> _Whole:
+    whole = _Whole()
+    stopping = {(s.id, s.generation, s.node) for s in stops}
+    before = {(p.id, p.generation, p.node): p for p in memory.placements}
+    outcomes = {
+        f"{name}/{p.name}": fingerprint(entry.model, p)
+        for name, entry in wanted.models.items()
+        for p in entry.model.profiles
+    }
+    for replicas in fleet.replicas.values():
+        for replica in replicas:
+            action = _action(replica, stopping, outcomes, retried=replica.id in spots)
+            if action is not None:
+                whole.placements.append(_kept(replica, action, before.get(replica.key)))
+            whole.generations[replica.id] = max(whole.generations.get(replica.id, 0), replica.generation)
+    for need, spot in spots.values():
+        whole.placements.append(
+            Placement(
+                need.id,
+                need.generation,
+                spot.node,
+                Action.RUN,
+                fingerprint(need.model, need.profile),
+                spot.claim,
+                spot.devices,
+                need.version,
+                need.attempt,
+            )
+        )
+        whole.generations[need.id] = need.generation
+    for rid, generation in memory.generations.items():
+        if rid.rsplit("/", 2)[0] in wanted.models:
+            whole.generations[rid] = max(whole.generations.get(rid, 0), generation)
+    whole.generations = dict(sorted(whole.generations.items()))
+    return whole
+
+
+def _action(
+    replica: Replica, stopping: set[tuple[str, int, str]], outcomes: Mapping[str, str], *, retried: bool
+) -> Action | None:
+    """What its node is to be told of a replica; None: nothing, so that the node forgets it."""
+    if replica.phase is Phase.FAILED:
+        # Kept, with its dossier, until it is tried again or not asked for any more.
+        return None if retried or replica.key in stopping else Action.KEEP
+    if replica.leaving or replica.key in stopping:
+        return Action.DRAIN
+    as_asked = replica.fingerprint and replica.fingerprint == outcomes.get(f"{replica.model}/{replica.profile}")
+    return Action.RUN if as_asked else Action.KEEP
+
+
+def _kept(replica: Replica, action: Action, before: Placement | None) -> Placement:
+    if before is not None:
+        return structs.replace(before, action=action)
+    return Placement(
+        replica.id,
+        replica.generation,
+        replica.node,
+        action,
+        replica.fingerprint,
+        replica.claim,
+        replica.devices,
+        replica.version,
+        replica.attempts,
+    )

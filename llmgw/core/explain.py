@@ -1,0 +1,72 @@
+"""What happened between two statuses, in a subject line and a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llmgw.core.status import FleetStatus, ModelStatus, NodeStatus
+
+SUBJECT = 72
+"""Characters of a commit's subject."""
+LINES = 50
+"""Transitions a body lists."""
+
+
+def transitions(before: FleetStatus | None, now: FleetStatus) -> list[str]:
+    """One line for each thing that changed, what is wrong first."""
+    return [*_trouble(before, now), *_models(before, now), *_nodes(before, now)]
+
+
+def message(before: FleetStatus | None, now: FleetStatus) -> tuple[str, str]:
+    """Subject and body of a status commit."""
+    lines = transitions(before, now) or [f"{now.cluster} is seen at {now.observed_commit[:12]}"]
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    first = lines[0] if len(lines[0]) + len(more) <= SUBJECT else f"{lines[0][: SUBJECT - len(more) - 1]}…"
+    body = lines[:LINES] + ([f"and {len(lines) - LINES} more"] if len(lines) > LINES else [])
+    return first + more, "\n".join(body)
+
+
+def summary(model: ModelStatus) -> str:
+    """`7/7 gpu, 4/4 cpu ready`."""
+    counts = ", ".join(f"{p.ready}/{p.wanted} {p.name}" for p in model.profiles)
+    return f"{counts} ready" if counts else "nothing runs"
+
+
+def _trouble(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
+    known = {*before.problems, *before.held} if before else set()
+    yield from (text for text in (*now.held, *now.problems) if text not in known)
+    if before and before.problems and not now.problems:
+        yield "every file of the catalog can be used again"
+    if before and before.mirror and now.mirror and before.mirror.reachable != now.mirror.reachable:
+        yield "the mirror can be reached again" if now.mirror.reachable else "the mirror cannot be reached"
+
+
+def _models(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
+    known = {m.name: m for m in before.models} if before else {}
+    for model in now.models:
+        was = known.pop(model.name, None)
+        if was == model:
+            continue
+        new = [c for c in model.conditions if was is None or c not in was.conditions]
+        trouble = next((c for c in new if c.stalled), None)
+        if trouble is not None:
+            yield f"{trouble.subject}: {trouble.why}"
+        elif was is None or was.profiles != model.profiles or was.state != model.state:
+            yield f"{model.name}: {summary(model)}" + ("" if model.state == "ready" else f", {model.state}")
+        elif new:
+            yield f"{new[0].subject}: {new[0].why}"
+    yield from (f"{name}: gone" for name in known)
+
+
+def _nodes(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
+    known = {n.name: n for n in before.nodes} if before else {}
+    for node in now.nodes:
+        was = known.get(node.name)
+        if was is None or (was.standing, was.drained) != (node.standing, node.drained):
+            yield f"node {node.name}: {_word(node)}"
+
+
+def _word(node: NodeStatus) -> str:
+    if node.drained:
+        return "drained"
+    return {"usable": "reporting", "unknown": "not reported yet"}.get(node.standing, node.standing)

@@ -1,0 +1,85 @@
+"""What the reconciler remembers between passes: a value in, and a value out.
+
+Everything here can be lost. What a restart must not get wrong is in the status
+branch or is reported by the nodes: see `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from llmgw_agent.protocol import Action, Claim, WeightFile
+
+
+class Placement(Struct, frozen=True, omit_defaults=True, order=True):
+    """One replica that should be on a node, as last decided."""
+
+    id: str
+    generation: int
+    node: str
+    action: Action
+    fingerprint: str = ""
+    claim: Claim | None = None
+    devices: tuple[str, ...] = ()
+    version: str = ""
+    attempt: int = 0
+    """Starts of it that failed before this one."""
+    epoch: int = 0
+    seq: int = 0
+    """The node's orders that first carried it. A node that has obeyed them and does not
+    report it does not have it. 0: not sent yet."""
+
+
+class Failures(Struct, frozen=True, omit_defaults=True):
+    """How often a profile's starts ended in failure, and where."""
+
+    fingerprint: str
+    """Of what failed. Another one starts from nothing: retrying is keyed on the outcome."""
+    count: int
+    """Rounds of starts that failed: seven that fail together are one."""
+    last_at: float
+    cause: str
+    message: str
+    nodes: tuple[str, ...] = ()
+    """Where it failed: another node is tried first."""
+
+
+class FetchTries(Struct, frozen=True, omit_defaults=True):
+    """How often the mirror failed to get a version."""
+
+    source: str
+    """What was asked: a changed source starts from nothing."""
+    count: int = 0
+    next_at: float = 0.0
+
+
+class Sent(Struct, frozen=True):
+    """The last orders of a node."""
+
+    seq: int
+    digest: str
+
+
+class Memory(Struct, frozen=True):
+    """All of it."""
+
+    started_at: float
+    """When this control started, UTC seconds."""
+    settled: bool = False
+    """Whether every node has reported since, or is past its grace."""
+    epoch: int = 0
+    """Higher than any a node has obeyed. 0: not settled yet."""
+    placements: tuple[Placement, ...] = ()
+    """Sorted."""
+    generations: dict[str, int] = {}
+    """The highest generation ever placed, by replica id."""
+    failures: dict[str, Failures] = {}
+    """By model/profile."""
+    fetches: dict[str, FetchTries] = {}
+    """By name/version."""
+    files: dict[str, tuple[WeightFile, ...]] = {}
+    """Files of versions the mirror has held, by name/version: a node may have one while the mirror is away."""
+    unreferenced: dict[str, float] = {}
+    """Since when nothing refers to a version, by name/version, UTC seconds."""
+    sent: dict[str, Sent] = {}
+    """By node."""

@@ -1,0 +1,226 @@
+"""Step 1 of a pass: which nodes count, and which replicas are whose.
+
+Reports and the placements remembered from the last pass are laid over each
+other here, once, so that nothing after it has to ask whether a start that was
+ordered has been seen yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import Struct
+
+from llmgw.catalog.server import NodeEntry
+from llmgw.core.memory import Memory, Placement
+from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.wanted import Wanted
+from llmgw_agent.protocol import (
+    SILENT_AFTER_S,
+    Action,
+    Claim,
+    Dossier,
+    Phase,
+    Progress,
+    ReplicaReport,
+    split_id,
+)
+
+NO_CLAIM = Claim(memory_bytes=0, cpu_cores=0)
+"""What is charged for a replica that says nothing of its claim: an older agent's."""
+
+
+class Standing(StrEnum):
+    """How far a node's last report can be relied on."""
+
+    USABLE = "usable"
+    SILENT = "silent"
+    """Late, within its grace: what runs there holds its place."""
+    LOST = "lost"
+    """Past its grace: what ran there is replaced elsewhere."""
+    UNKNOWN = "unknown"
+    """Never reported since control started, and still within its grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of server.yaml with what is known of it."""
+
+    entry: NodeEntry
+    seen: NodeSeen
+    standing: Standing
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+
+class Replica(Struct, frozen=True, order=True):
+    """One replica, reported or ordered and not yet reported."""
+
+    id: str
+    generation: int
+    node: str
+    phase: Phase
+    standing: Standing
+    reported: bool
+    """False: ordered, and the node has not answered yet."""
+    leaving: bool
+    """Draining, stopping or told to: it will not serve again."""
+    fingerprint: str
+    claim: Claim
+    """What it takes of its node: what was placed, or what is measured where that is more."""
+    devices: tuple[str, ...] = ()
+    version: str = ""
+    parallel: int = 0
+    age_s: float = 0.0
+    attempts: int = 0
+    busy: int | None = None
+    progress: Progress | None = None
+    dossier: Dossier | None = None
+
+    @property
+    def model(self) -> str:
+        return split_id(self.id)[0]
+
+    @property
+    def profile(self) -> str:
+        return split_id(self.id)[1]
+
+    @property
+    def ordinal(self) -> int:
+        return split_id(self.id)[2]
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What makes it this one and no other."""
+        return self.id, self.generation, self.node
+
+    @property
+    def serves(self) -> bool:
+        """Whether it can be relied on to answer now."""
+        return self.phase is Phase.READY and self.standing is Standing.USABLE and not self.leaving
+
+    @property
+    def holds(self) -> bool:
+        """Whether it takes its place in the count: it serves, may serve, or is on its way to."""
+        return (
+            not self.leaving
+            and self.standing in (Standing.USABLE, Standing.SILENT)
+            and self.phase in (Phase.FETCHING, Phase.STARTING, Phase.READY)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Nodes and replicas, settled."""
+
+    nodes: Mapping[str, Node]
+    """By name, in order of names."""
+    replicas: Mapping[str, tuple[Replica, ...]]
+    """By model, each sorted. Every model that has any."""
+    waiting_for: tuple[str, ...]
+    """Nodes that keep this control from deciding anything yet. Empty: settled."""
+
+    @property
+    def settled(self) -> bool:
+        return not self.waiting_for
+
+    def of(self, model: str) -> tuple[Replica, ...]:
+        """The model's replicas, sorted."""
+        return self.replicas.get(model, ())
+
+
+def survey(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Fleet:
+    """The fleet as reports and memory together tell it."""
+    reports = {n.name: n for n in seen.nodes}
+    grace = wanted.server.node_grace
+    nodes = {
+        entry.name: Node(
+            entry, node := reports.get(entry.name, NodeSeen(entry.name)), _standing(node, grace, memory, now)
+        )
+        for entry in sorted(wanted.server.nodes, key=lambda e: e.name)
+    }
+    waiting = () if memory.settled else tuple(n.name for n in nodes.values() if n.standing is Standing.UNKNOWN)
+    placed = {(p.id, p.generation, p.node): p for p in memory.placements}
+    replicas: dict[str, list[Replica]] = defaultdict(list)
+    for replica in _all(nodes, placed):
+        replicas[replica.model].append(replica)
+    return Fleet(nodes, {m: tuple(sorted(rs)) for m, rs in sorted(replicas.items())}, waiting)
+
+
+def _standing(node: NodeSeen, grace: float, memory: Memory, now: float) -> Standing:
+    if node.age_s is None:
+        return Standing.UNKNOWN if now - memory.started_at < grace else Standing.LOST
+    if node.age_s <= SILENT_AFTER_S:
+        return Standing.USABLE
+    return Standing.SILENT if node.age_s <= grace else Standing.LOST
+
+
+def _all(nodes: Mapping[str, Node], placed: Mapping[tuple[str, int, str], Placement]) -> Iterable[Replica]:
+    reported = set()
+    for node in nodes.values():
+        for report in node.seen.replicas:
+            key = (report.id, report.generation, node.name)
+            reported.add(key)
+            if report.phase is not Phase.STOPPED:
+                yield _seen(report, node, placed.get(key))
+    for key, placement in placed.items():
+        where = nodes.get(placement.node)
+        if key not in reported and where is not None and not _vanished(placement, where.seen):
+            yield _ordered(placement, where)
+
+
+def _vanished(placement: Placement, node: NodeSeen) -> bool:
+    """Whether a node that has obeyed the orders carrying a placement does not have it.
+
+    A drain that was obeyed has ended; a start that was obeyed and is not
+    reported was lost with the agent's disk, and is decided again.
+    """
+    return placement.seq > 0 and node.age_s is not None and node.obeyed >= (placement.epoch, placement.seq)
+
+
+def _seen(report: ReplicaReport, node: Node, placement: Placement | None) -> Replica:
+    ordered = placement.action if placement else Action.RUN
+    claim = report.claim or (placement.claim if placement else None) or NO_CLAIM
+    measured = report.memory_bytes or 0
+    return Replica(
+        id=report.id,
+        generation=report.generation,
+        node=node.name,
+        phase=report.phase,
+        standing=node.standing,
+        reported=True,
+        leaving=report.phase in (Phase.DRAINING, Phase.STOPPING)
+        or (ordered is Action.DRAIN and report.phase is not Phase.FAILED),
+        fingerprint=report.fingerprint,
+        claim=Claim(max(claim.memory_bytes, measured), claim.cpu_cores, claim.cards),
+        devices=report.devices,
+        version=report.version or (placement.version if placement else ""),
+        parallel=report.parallel,
+        age_s=report.age_s,
+        attempts=report.attempts,
+        busy=report.busy,
+        progress=report.progress,
+        dossier=report.dossier,
+    )
+
+
+def _ordered(placement: Placement, node: Node) -> Replica:
+    return Replica(
+        id=placement.id,
+        generation=placement.generation,
+        node=node.name,
+        phase=Phase.STARTING,
+        standing=node.standing,
+        reported=False,
+        leaving=placement.action is Action.DRAIN,
+        fingerprint=placement.fingerprint,
+        claim=placement.claim or NO_CLAIM,
+        devices=placement.devices,
+        version=placement.version,
+        attempts=placement.attempt,
+    )

@@ -1,0 +1,316 @@
+"""Steps 3 and 5 of a pass, for one model: what is missing, what is over, and what may go.
+
+Nothing that serves is given up for something that might. What is over its count,
+out of date, or on a node that is to be emptied goes on serving until enough
+others do; only where there is no room for a successor beside it, and another
+replica serves, does one make room in place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from llmgw.catalog.fingerprint import fingerprint
+from llmgw.catalog.profile import Profile
+from llmgw.core.actions import Held, Stop
+from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
+from llmgw.core.memory import Failures
+from llmgw.core.placement import Need, Unplaced
+from llmgw.core.replicas import Fleet, Replica, Standing
+from llmgw.core.wanted import WantedModel
+from llmgw_agent.protocol import Phase
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one pass decides of one model, before anything is placed."""
+
+    model: str
+    needs: list[Need] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    spare: list[Replica] = field(default_factory=list)
+    """Serving, and in nobody's way once enough others serve: what may make room in place."""
+    old: dict[str, list[Replica]] = field(default_factory=dict)
+    """By profile: serving out of date or on a drained node, the first to go first."""
+
+
+@dataclass(slots=True)
+class _Seats:
+    """One profile's replicas, sorted by what they are to its count."""
+
+    profile: Profile
+    wanted: int
+    outcome: str
+    """The fingerprint that is wanted."""
+    kept: list[Replica] = field(default_factory=list)
+    """As asked, on their way or serving: at most `wanted`."""
+    over: list[Replica] = field(default_factory=list)
+    """As asked, and more than `wanted`."""
+    old: list[Replica] = field(default_factory=list)
+    """Out of date, or on a drained node, and still serving or perhaps serving."""
+    failed: list[Replica] = field(default_factory=list)
+    """Failed as it is wanted now: each is a seat that is tried again."""
+    useless: list[Replica] = field(default_factory=list)
+    """Out of date and not serving, or failed and not asked for any more."""
+
+    @property
+    def short(self) -> int:
+        return max(0, self.wanted - len(self.kept))
+
+
+def counts(entry: WantedModel | None) -> dict[str, int]:
+    """Replicas wanted of each profile: none of a model that is stopped or gone."""
+    if entry is None:
+        return {}
+    running = entry.model.state == "running"
+    return {p.name: p.replicas if running else 0 for p in entry.model.profiles}
+
+
+def turn(
+    name: str,
+    entry: WantedModel | None,
+    fleet: Fleet,
+    failures: Mapping[str, Failures],
+    generations: Mapping[str, int],
+    now: float,
+) -> Turn:
+    """What is missing and what may stop, of one model.
+
+    Args:
+        name: the model's.
+        entry: what is wanted of it; None: it is not in the catalog any more.
+        fleet: the settled fleet.
+        failures: as updated in this pass, by model/profile.
+        generations: the highest generation ever placed, by replica id.
+        now: UTC seconds.
+    """
+    result = Turn(name)
+    mine = fleet.of(name)
+    seats = _seats(entry, mine, fleet) if entry else {}
+    lonely = [r for r in mine if r.profile not in seats]
+    for seat in seats.values():
+        result.old[seat.profile.name] = [r for r in sorted(seat.old, key=_keeping, reverse=True) if r.serves]
+        _missing(result, entry, seat, mine, failures, generations, now)
+    _stops(result, seats, lonely, mine)
+    return result
+
+
+def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet) -> dict[str, _Seats]:
+    wanted = counts(entry)
+    by_profile: dict[str, list[Replica]] = defaultdict(list)
+    for replica in mine:
+        by_profile[replica.profile].append(replica)
+    return {
+        p.name: _seat(p, wanted[p.name], fingerprint(entry.model, p), by_profile[p.name], fleet)
+        for p in entry.model.profiles
+    }
+
+
+def _seat(profile: Profile, wanted: int, outcome: str, mine: list[Replica], fleet: Fleet) -> _Seats:
+    seat = _Seats(profile, wanted, outcome)
+    current: list[Replica] = []
+    for replica in mine:
+        drained = fleet.nodes[replica.node].entry.drained
+        # An empty fingerprint is of an older agent's replica: unknown, which is not stale.
+        as_asked = replica.fingerprint in ("", outcome)
+        if replica.phase is Phase.FAILED:
+            (seat.failed if as_asked else seat.useless).append(replica)
+        elif not replica.holds:
+            continue  # leaving, or on a lost node: it holds no place, and nothing is asked of it
+        elif as_asked and not drained:
+            current.append(replica)
+        elif replica.phase is Phase.READY:
+            seat.old.append(replica)
+        else:
+            seat.useless.append(replica)
+    current.sort(key=_keeping)
+    # Of two generations of one id the better one lives, whatever the count says.
+    first = {r.id: r for r in reversed(current)}
+    twins = [r for r in current if first[r.id] is not r]
+    current = [r for r in current if first[r.id] is r]
+    seat.kept, seat.over = current[:wanted], current[wanted:] + twins
+    # A failed one keeps its seat while there is one; the rest are cleared away.
+    seat.failed.sort(key=lambda r: (r.id, -r.generation))
+    held = {r.id for r in seat.kept}
+    seats = [r for i, r in enumerate(seat.failed) if r.id not in held and r.id not in {f.id for f in seat.failed[:i]}]
+    seats = seats[: seat.short]
+    seat.useless += [r for r in seat.failed if r not in seats]
+    seat.failed = seats
+    return seat
+
+
+def _keeping(replica: Replica) -> tuple[bool, bool, int, int]:
+    """Least is kept longest: what serves, then what may serve, then the lowest number."""
+    return not replica.serves, replica.phase is not Phase.READY, replica.ordinal, -replica.generation
+
+
+def _missing(
+    result: Turn,
+    entry: WantedModel | None,
+    seat: _Seats,
+    mine: tuple[Replica, ...],
+    failures: Mapping[str, Failures],
+    generations: Mapping[str, int],
+    now: float,
+) -> None:
+    """Add what the profile is short of, as far as its failures let it be tried."""
+    assert entry is not None, "seats are made from an entry"
+    serving_old = min(len(seat.old), seat.short)
+    gaps = seat.short - serving_old
+    under_way = any(not r.serves for r in seat.kept)
+    replacing = 1 if not gaps and serving_old and not under_way else 0
+    count = gaps + replacing
+    if not count:
+        return
+    key = f"{entry.model.name}/{seat.profile.name}"
+    known = failures.get(key)
+    if known and (held := _not_now(key, entry.model.name, known, now)):
+        result.held.append(held)
+        return
+    if known:
+        count = min(count, 1)  # one tries, so that not all of them fail again
+        if under_way:
+            return
+    taken = {r.id for r in mine} - {r.id for r in seat.failed}
+    retried = [r.id for r in seat.failed]
+    for _ in range(count):
+        rid = retried.pop(0) if retried else _free_id(key, taken)
+        taken.add(rid)
+        result.needs.append(
+            Need(
+                entry.model,
+                seat.profile,
+                rid,
+                generation=1 + max([generations.get(rid, 0), *(r.generation for r in mine if r.id == rid)]),
+                why=_why(seat, replacing=bool(replacing), known=known),
+                replaces=bool(replacing),
+                attempt=known.count if known else 0,
+                avoid=known.nodes if known else (),
+            )
+        )
+
+
+def _not_now(key: str, model: str, failures: Failures, now: float) -> Held | None:
+    last = f"{failures.cause}: {failures.message}" if failures.message else failures.cause
+    if parked(failures):
+        return Held(
+            key,
+            f"it is parked after failing {failures.count} time{'s' * (failures.count > 1)}: {last}",
+            next="change what it runs with, or its source; the same is not tried again",
+            model=model,
+            stalled=True,
+        )
+    left = wait_s(failures, now)
+    return Held(key, f"it failed, and is tried again: {last}", f"in {left:.0f}s", model=model) if left > 0 else None
+
+
+def _why(seat: _Seats, *, replacing: bool, known: Failures | None) -> str:
+    if known:
+        return f"try {known.count + 1} of {PARKED_AFTER}"
+    if replacing:
+        return f"takes the place of {seat.old[0].id}, which is {_fault(seat.old[0], seat.outcome)}"
+    return f"{seat.profile.name} has {len(seat.kept) + min(len(seat.old), seat.short)} of {seat.wanted}"
+
+
+def _fault(replica: Replica, outcome: str) -> str:
+    return "out of date" if replica.fingerprint not in ("", outcome) else "on a drained node"
+
+
+def _free_id(prefix: str, taken: set[str]) -> str:
+    # The lowest free number, not a random name: a start that was sent and not seen
+    # is sent again under the same id, and is recognised.
+    ordinal = 0
+    while (rid := f"{prefix}/{ordinal}") in taken:
+        ordinal += 1
+    return rid
+
+
+def _stops(result: Turn, seats: Mapping[str, _Seats], lonely: list[Replica], mine: tuple[Replica, ...]) -> None:
+    """Stop what is over, as long as enough others serve; say what has to wait."""
+    wanted = sum(s.wanted for s in seats.values())
+    serving = sum(r.serves for r in mine)
+    for replica, why in _useless(seats, lonely):
+        _stop(result, replica, why)
+    for replica, why in _surplus(seats, lonely):
+        if replica.standing is not Standing.USABLE:
+            result.held.append(
+                Held(
+                    replica.id, f"{why}, and nothing is asked of {replica.node} while it is silent", model=replica.model
+                )
+            )
+        elif not replica.serves:
+            _stop(result, replica, why)
+        elif serving > wanted:
+            serving -= 1
+            _stop(result, replica, why)
+        else:
+            result.spare.append(replica)
+            result.held.append(Held(replica.id, f"{why}, and still needed until others serve", model=replica.model))
+
+
+def _useless(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+    for seat in seats.values():
+        for replica in sorted(seat.useless):
+            gone = "it failed, and is not tried again" if replica.phase is Phase.FAILED else "it is out of date"
+            yield replica, gone
+    for replica in lonely:
+        if replica.phase is Phase.FAILED:
+            yield replica, "it failed, and is not asked for any more"
+
+
+def _surplus(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+    """What could go, in the order it should: over its count, of no profile, then replaced."""
+    for seat in seats.values():
+        for replica in sorted(seat.over, key=_keeping, reverse=True):
+            yield replica, f"{seat.profile.name} has more than {seat.wanted}"
+    for replica in sorted((r for r in lonely if r.holds), key=_keeping, reverse=True):
+        yield replica, "it is not asked for any more"
+    for seat in seats.values():
+        # One that serves is enough for one that is out of date, in its own profile.
+        enough = len(seat.old) + sum(r.serves for r in seat.kept) - seat.wanted
+        for n, replica in enumerate(sorted(seat.old, key=_keeping, reverse=True)):
+            if n < enough or not seat.wanted:
+                yield replica, f"it is {_fault(replica, seat.outcome)}"
+
+
+def _stop(result: Turn, replica: Replica, why: str) -> None:
+    if replica.standing is Standing.USABLE:
+        result.stops.append(Stop(replica.id, replica.generation, replica.node, why))
+    else:
+        result.held.append(
+            Held(replica.id, f"{why}, and nothing is asked of {replica.node} while it is silent", model=replica.model)
+        )
+
+
+def make_room(
+    result: Turn,
+    need: Need,
+    unplaced: Unplaced,
+    mine: tuple[Replica, ...],
+    fits: Callable[[Need, Replica], bool],
+) -> None:
+    """Give up one serving replica in place for a need that found no room, or say why not.
+
+    One at a time, only while another serves, nothing is under way and nothing has failed:
+    a version that does not come up must not eat the one that serves.
+    """
+    candidates = [*result.spare, *(result.old[need.profile.name] if need.replaces else ())]
+    making = next((r for r in candidates if fits(need, r)), None)
+    why, do, stalled = "no node has room for it", "", True
+    if making is not None and sum(r.serves for r in mine) < 2:
+        why += f", and {making.id}, which would make some, is the only one that serves"
+        do = f"free room for a second one, or set `state: stopped` on {result.model} for as long as it takes"
+    elif making is not None and not need.attempt and not result.stops and all(map(_settled, mine)):
+        result.held = [h for h in result.held if h.subject != making.id]
+        _stop(result, making, f"it makes room in place for {need.id}")
+        why, stalled = f"it waits until {making.id} has made room", False
+    elif making is not None:
+        why, stalled = f"{why}; {making.id} makes some once the others are ready", False
+    result.held.append(Held(need.id, why, unplaced.nearest, do, model=result.model, stalled=stalled))
+
+
+def _settled(replica: Replica) -> bool:
+    return replica.serves or replica.phase is Phase.FAILED

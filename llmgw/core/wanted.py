@@ -1,0 +1,160 @@
+"""What one commit asks for, once every file of it has been judged.
+
+A file that cannot be used freezes its own models as they last were and leaves
+the others alone; a commit that would remove more than the policy allows removes
+nothing until another commit says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from llmgw.catalog.check import Catalog
+from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.model import Model
+from llmgw.catalog.problem import Problem
+from llmgw.catalog.server import Server
+
+ALLOW_REMOVALS = "Llmgw-Allow-Removals"
+"""The trailer that lets a commit remove this many models."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedModel:
+    """One model, as this commit or, where it is frozen, an earlier one asks for it."""
+
+    model: Model
+    path: str
+    """The file of the catalog it is written in."""
+    commit: str
+    """The commit its spec is of."""
+    since: int = 0
+    """UTC seconds of that commit; 0 is unknown."""
+    frozen: str = ""
+    """Why this is not what the head says: a sentence. Empty: it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Everything that is wanted of the fleet."""
+
+    commit: str
+    committed_at: int
+    server: Server
+    models: Mapping[str, WantedModel] = field(default_factory=dict)
+    """By name, in order of names."""
+    keys: tuple[ClientKey, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    held: tuple[str, ...] = ()
+    """Guards that keep the commit from removing what it would: sentences with what lifts them."""
+    complete: bool = True
+    """Whether what is not in `models` is really not wanted. False while a file cannot be read."""
+
+
+def judge(
+    catalog: Catalog,
+    *,
+    commit: str,
+    committed_at: int,
+    last: Wanted | None,
+    running: Iterable[str] = (),
+    held_versions: Container[str] = (),
+    allowed_removals: int | None = None,
+) -> Wanted | None:
+    """What is wanted at `commit`, or None where that cannot be known.
+
+    Args:
+        catalog: every file of the commit, read and checked.
+        commit: its id.
+        committed_at: its time, in UTC seconds.
+        last: what was wanted before, from the last pass or the status branch.
+        running: names of models that replicas run of, whether or not they are in `last`.
+        held_versions: what the mirror has whole, as `name/version`.
+        allowed_removals: the highest count of the removal trailers since the last applied commit.
+    """
+    server = catalog.server or (last.server if last else None)
+    if server is None:
+        return None
+    before = dict(last.models) if last else {}
+    models = {
+        entry.model.name: _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at)
+        for entry in catalog.models
+    }
+    for name, entry in models.items():
+        if why := _rebuilt(entry.model, before.get(name), held_versions):
+            models[name] = replace(before[name], frozen=why)
+    broken = {p.path for p in catalog.problems if p.path.startswith("catalog/")} | set(catalog.unreadable_paths)
+    for name, kept in sorted(before.items()):
+        if name in models:
+            continue
+        if why := _why_frozen(name, kept, broken, catalog.problems):
+            models[name] = replace(kept, frozen=why)
+    wanted = Wanted(
+        commit=commit,
+        committed_at=committed_at,
+        server=server,
+        models=dict(sorted(models.items())),
+        keys=catalog.keys,
+        problems=catalog.problems,
+        complete=not broken,
+    )
+    return _guarded(wanted, last, set(running), allowed_removals)
+
+
+def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int) -> WantedModel:
+    if known and known.model == model:
+        # The commit that changed a model is worth more to a reader than the newest one.
+        return replace(known, path=path, frozen="")
+    return WantedModel(model, path, commit, at)
+
+
+def _rebuilt(model: Model, known: WantedModel | None, held_versions: Container[str]) -> str:
+    """Why a changed source cannot be told from the files that are held under its version."""
+    if known is None or f"{model.name}/{model.source.version}" not in held_versions:
+        return ""
+    was, now = known.model.source, model.source
+    same_sum = was.sha256 == now.sha256 or None in (was.sha256, now.sha256)
+    if was.version != now.version or (was.from_ == now.from_ and same_sum):
+        return ""
+    return (
+        f"stays as it was at {known.commit[:8]}: its source changed and its version {now.version} did not, "
+        "which the mirror holds already; give the new files a new version"
+    )
+
+
+def _why_frozen(name: str, kept: WantedModel, broken: set[str], problems: tuple[Problem, ...]) -> str:
+    for problem in problems:
+        if problem.model == name or problem.path == kept.path:
+            return f"stays as it was at {kept.commit[:8]}: {problem.sentence}"
+    if broken:
+        return f"not removed while {', '.join(sorted(broken)[:3])} cannot be read"
+    return ""
+
+
+def _guarded(wanted: Wanted, last: Wanted | None, running: set[str], allowed: int | None) -> Wanted:
+    before = dict(last.models) if last else {}
+    known = set(before) | running
+    gone = sorted(known - set(wanted.models))
+    if not gone or not wanted.complete:
+        return wanted
+    # The guard of the last applied commit counts: the one judged could lift its own.
+    policy = (last.server if last else wanted.server).policy
+    limit = policy.max_removals if policy.max_removals is not None else max(3, len(known) // 4)
+    empty = not wanted.models
+    if not (empty or len(gone) > limit) or (allowed or 0) >= len(gone):
+        return wanted
+    what = "its catalog is empty" if empty else f"at most {limit} may go at once"
+    why = (
+        f"commit {wanted.commit[:8]} would remove {len(gone)} of {len(known)} models ({', '.join(gone[:5])}"
+        f"{' …' if len(gone) > 5 else ''}) and {what}; to remove them, push a commit with the line "
+        f"`{ALLOW_REMOVALS}: {len(gone)}` at its end"
+    )
+    kept = {name: replace(before[name], frozen="its removal is held") for name in gone if name in before}
+    return replace(
+        wanted,
+        models=dict(sorted({**wanted.models, **kept}.items())),
+        held=(why,),
+        # What runs of a model nobody has a spec of is kept as well, and not explained.
+        complete=False,
+    )

@@ -1,0 +1,167 @@
+"""HTTP calls of commands and of control: the only module that imports httpx.
+
+An answer that is not one of ours is an error in a sentence; what cannot be
+reached is `Unreachable`, so that the caller knows that waiting may help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+import msgspec
+
+from llmgw.errors import OperatorError, Refused, Unreachable
+
+T = TypeVar("T")
+
+LARGEST_ANSWER_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The error every server of ours answers with."""
+
+    what: str
+    why: str
+    do: str
+
+
+class Errored(msgspec.Struct, frozen=True):
+    """Its envelope."""
+
+    error: ErrorBody
+
+
+class Client:
+    """Calls one server of ours. Its key is read from a file at each call, so that it can be changed."""
+
+    def __init__(
+        self, base: str, *, name: str, key_file: Path | None = None, ca_file: Path | None = None, timeout_s: float = 10.0
+    ) -> None:
+        """Make no connection yet.
+
+        Args:
+            base: http(s)://host:port.
+            name: how the server is spoken of in errors: "control", "the mirror".
+            key_file: holds the bearer key.
+            ca_file: holds the certificates to trust in place of the system's.
+            timeout_s: of connecting, and of each read and write.
+        """
+        self.base, self.name, self._key_file = base.rstrip("/"), name, key_file
+        verify = str(ca_file) if ca_file else True
+        # No proxy from the environment: these are machines of one fleet.
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=verify)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._http.aclose()
+
+    async def call(
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Call and take any answer.
+
+        Raises:
+            Unreachable: nothing answered in time.
+        """
+        sent = dict(headers or {})
+        if self._key_file is not None:
+            sent["authorization"] = f"Bearer {read_key(self._key_file)}"
+        if body is not None:
+            sent.setdefault("content-type", "application/json")
+        try:
+            async with self._http.stream(method, self.base + path, content=body, headers=sent) as response:
+                parts: list[bytes] = []
+                size = 0
+                async for part in response.aiter_bytes():
+                    size += len(part)
+                    if size > LARGEST_ANSWER_BYTES:
+                        raise Refused(
+                            f"{self.name} answered too much",
+                            why=f"{path} gave more than {LARGEST_ANSWER_BYTES} bytes",
+                            do=f"see what listens at {self.base}",
+                        )
+                    parts.append(part)
+                return Answer(response.status_code, b"".join(parts), response.headers)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
+            raise Unreachable(
+                f"{self.name} did not answer at {self.base}",
+                why=str(e) or type(e).__name__,
+                do=f"see that {self.name} runs there, and that this machine reaches it",
+            ) from None
+
+    async def get(self, path: str, kind: type[T]) -> T:
+        """The answer of a GET, as a value.
+
+        Raises:
+            OperatorError: it answered with an error, or with something else.
+        """
+        return self.value(await self.call("GET", path), path, kind)
+
+    def value(self, answer: Answer, path: str, kind: type[T]) -> T:
+        """The value of a good answer.
+
+        Raises:
+            Unreachable: it says that it cannot now.
+            Refused: it says that it will not.
+            OperatorError: it is not an answer of ours.
+        """
+        if answer.status >= 400:
+            raise self.error(answer, path)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except msgspec.MsgspecError as e:
+            raise OperatorError(
+                f"{self.name} answered something else than was asked",
+                why=f"{path}: {e}",
+                do=f"see what listens at {self.base}, and which version of llmgw it is",
+            ) from None
+
+    def error(self, answer: Answer, path: str) -> OperatorError:
+        """What an answer of 400 and above says."""
+        kind = Unreachable if answer.status in {429, 500, 502, 503, 504} else Refused
+        try:
+            said = msgspec.json.decode(answer.body, type=Errored).error
+        except msgspec.MsgspecError:
+            return kind(
+                f"{self.name} answered {answer.status}",
+                why=f"{path} is not as expected there",
+                do=f"see what listens at {self.base}",
+            )
+        return kind(said.what, why=said.why, do=said.do)
+
+
+def read_key(path: Path) -> str:
+    """The key in a file.
+
+    Raises:
+        Refused: it cannot be read, or holds none.
+    """
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as e:
+        raise Refused(f"the key file {path} cannot be read", why=str(e), do="name another file, or make it") from None
+    if not key:
+        raise Refused(f"the key file {path} is empty", why="it should hold one key", do="write the key into it") from None
+    return key

@@ -1,0 +1,129 @@
+"""The status branch's README: what a person understands in ten seconds, problems first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llmgw.core.holdings import HoldingState
+from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus, standing_word
+from llmgw.core.wanted import Wanted
+from llmgw.units import show_bytes, show_gib
+
+ROWS = 200
+"""Rows of a table that are shown; the files beside the README have all of them."""
+
+
+def readme(status: FleetStatus, wanted: Wanted) -> str:
+    """The page, in Markdown."""
+    parts = [
+        f"# {status.cluster}: {headline(status)}\n",
+        f"As of commit `{status.observed_commit[:12]}`. Written by llmgw: what is edited here is overwritten.\n",
+        *_problems(status),
+        *_models(status, wanted),
+        *_nodes(status.nodes),
+        *_mirror(status.mirror),
+    ]
+    return "\n".join(parts)
+
+
+def headline(status: FleetStatus) -> str:
+    """How the fleet is, in one line."""
+    ready = sum(p.ready for m in status.models for p in m.profiles)
+    asked = sum(p.wanted for m in status.models for p in m.profiles)
+    if not status.settled:
+        return "waiting for its nodes"
+    if status.as_asked:
+        return f"as asked, {ready} of {asked} replicas ready"
+    stalled = sum(m.state == "stalled" or bool(m.frozen) for m in status.models)
+    wrong = stalled + len(status.held) + (0 if stalled else len(status.problems))
+    needs = f", {wrong} thing{'s' if wrong != 1 else ''} to look at" if wrong else ", on its way"
+    return f"{ready} of {asked} replicas ready{needs}"
+
+
+def _problems(status: FleetStatus) -> Iterable[str]:
+    lines = [f"- **held** {_text(h)}" for h in status.held]
+    lines += [f"- **catalog** {_text(p)}" for p in status.problems]
+    for model in status.models:
+        if model.frozen:
+            lines.append(f"- **{model.name}** {_text(model.frozen)}")
+        for c in model.conditions:
+            told = f"  \n  *next:* {_text(c.next)}" if c.next else ""
+            lines.append(f"- **{_text(c.subject)}** {_text(c.why)}{told}")
+    for node in status.nodes:
+        if node.standing != "usable":
+            lines.append(f"- **node {node.name}** {standing_word(node)}: see whether its agent runs")
+        if node.inventory and node.inventory.card_problem:
+            lines.append(f"- **node {node.name}** {_text(node.inventory.card_problem)}")
+    if status.mirror is not None and not status.mirror.reachable:
+        lines.append("- **mirror** cannot be reached: what it holds now is not known")
+    if lines:
+        yield "## To look at\n"
+        yield "\n".join(lines[:ROWS]) + "\n"
+
+
+def _models(status: FleetStatus, wanted: Wanted) -> Iterable[str]:
+    yield "## Models\n"
+    if not status.models:
+        yield "None. Add one as `catalog/NAME.yaml`.\n"
+        return
+    rows = ["| model | state | ready | where | weights |", "|---|---|---|---|---|"]
+    for model in status.models[:ROWS]:
+        entry = wanted.models.get(model.name)
+        weights = model.version or (entry.model.source.from_ if entry else "")
+        rows.append(
+            f"| {model.name} | {model.state} | {ready_of(model)} | {_text(where(model))} | {_text(weights)} |"
+        )
+    yield "\n".join(rows) + "\n"
+    if len(status.models) > ROWS:
+        yield f"{len(status.models) - ROWS} more are in `models/`.\n"
+
+
+def ready_of(model: ModelStatus) -> str:
+    """`7/7 gpu, 4/4 cpu`."""
+    return ", ".join(f"{p.ready}/{p.wanted} {p.name}" for p in model.profiles) or "none"
+
+
+def where(model: ModelStatus) -> str:
+    """Nodes of the ready replicas, with how many on each."""
+    nodes = sorted(n for p in model.profiles for n in p.nodes)
+    return ", ".join(f"{n} ×{nodes.count(n)}" if nodes.count(n) > 1 else n for n in dict.fromkeys(nodes))
+
+
+def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
+    yield "## Nodes\n"
+    rows = ["| node | state | cores | memory | cards | engines | replicas |", "|---|---|---|---|---|---|---|"]
+    for node in list(nodes)[:ROWS]:
+        has = node.inventory
+        cards = ", ".join(sorted(c.card_class for c in has.cards)) if has else ""
+        engines = ", ".join(f"{e.name} {e.version}".strip() for e in has.engines or ()) if has else ""
+        rows.append(
+            f"| {node.name} | {standing_word(node)} | {has.cpu_cores if has else '?'} "
+            f"| {show_gib(has.memory_bytes) if has else '?'} | {cards or '-'} | {_text(engines) or '-'} "
+            f"| {len(node.replicas)} |"
+        )
+    yield "\n".join(rows) + "\n"
+
+
+def _mirror(mirror: MirrorStatus | None) -> Iterable[str]:
+    if mirror is None:
+        return
+    yield "## Mirror\n"
+    if not mirror.reachable:
+        yield "It cannot be reached. When it was last seen it held:\n"
+    if not mirror.holdings:
+        yield "It holds nothing.\n" if mirror.reachable else "nothing that is known.\n"
+        return
+    rows = ["| version | state | size | used by |", "|---|---|---|---|"]
+    for h in mirror.holdings[:ROWS]:
+        size = show_bytes(sum(f.bytes for f in h.files)) if h.files else "?"
+        state = f"failed: {h.failure.message}" if h.state is HoldingState.FAILED and h.failure else str(h.state)
+        rows.append(f"| {h.name}/{h.version} | {_text(state)} | {size} | {', '.join(h.models) or 'not served'} |")
+    yield "\n".join(rows) + "\n"
+
+
+def _text(value: str) -> str:
+    """A value that cannot leave its cell or its line, nor be read as markup."""
+    line = " ".join(value.split()).replace("@", "@\u200b")
+    for mark in ("\\", "`", "*", "[", "]", "<", ">", "|"):
+        line = line.replace(mark, f"\\{mark}")
+    return line

@@ -1,0 +1,257 @@
+"""The status as files of its branch, and back: all that a restart and a plan in CI read.
+
+    README.md                     for people (`readme.py`)
+    summary.yaml                  the commit, the guards, the problems, the server as last good
+    models/<shard>/<name>.yaml    one a model, with its spec as last good
+    nodes/<shard>/<name>.yaml     one a node, with what it has and what is on it
+    mirror.yaml                   what is held, and since when nothing refers to it
+
+Nothing secret is in any of them: an engine's key stays out, whatever is added later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from llmgw_agent.protocol import Action, Claim, Phase, ReplicaReport
+from msgspec import UNSET, Struct, structs
+from pydantic import ValidationError
+
+from llmgw.catalog import canonical
+from llmgw.catalog.server import Server
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
+from llmgw.core.memory import Memory
+from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.replicas import Standing
+from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ReplicaStatus
+from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.errors import OperatorError
+from llmgw.sources.readme import readme
+from llmgw.units import GIB
+from llmgw_agent.protocol import SILENT_AFTER_S
+
+FORMAT = 1
+"""Raised when an older llmgw could not read what is written."""
+
+T = TypeVar("T")
+
+
+class Summary(Struct, frozen=True):
+    """summary.yaml."""
+
+    format: int
+    llmgw: str
+    """The version that wrote it."""
+    cluster: str
+    observed_commit: str
+    applied_commit: str
+    """The commit whose models are wanted: the last whose server.yaml was good."""
+    settled: bool
+    as_asked: bool
+    held: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    server: dict[str, Any] = {}
+    """server.yaml as last good, in canonical form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a status commit recorded."""
+
+    summary: Summary
+    status: FleetStatus
+    wanted: Wanted
+    """The models as last good, and the server."""
+
+
+def shard(name: str) -> str:
+    """The folder of a name: two hex digits, so that no folder grows past a few hundred."""
+    return hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:2]
+
+
+def to_files(status: FleetStatus, wanted: Wanted, *, version: str) -> dict[str, bytes]:
+    """Every file of a status commit, by path."""
+    summary = Summary(
+        FORMAT,
+        version,
+        status.cluster,
+        status.observed_commit,
+        wanted.commit,
+        status.settled,
+        status.as_asked,
+        status.held,
+        status.problems,
+        canonical.spec(wanted.server),
+    )
+    files = {"README.md": readme(status, wanted).encode(), "summary.yaml": _dump(summary)}
+    for model in status.models:
+        entry = wanted.models.get(model.name)
+        extra = {"since": entry.since, "spec": canonical.spec(entry.model)} if entry else {}
+        files[f"models/{shard(model.name)}/{model.name}.yaml"] = _dump(model, extra)
+    for node in status.nodes:
+        files[f"nodes/{shard(node.name)}/{node.name}.yaml"] = _dump(node)
+    if status.mirror is not None:
+        files["mirror.yaml"] = _dump(status.mirror)
+    return files
+
+
+def from_files(files: Mapping[str, bytes]) -> Recorded:
+    """Read a status commit back.
+
+    Raises:
+        OperatorError: it was written by a later version, or by hand.
+    """
+    summary = _load(files, "summary.yaml", Summary)
+    if summary.format > FORMAT:
+        raise OperatorError(
+            f"the status branch has format {summary.format}",
+            why=f"it was written by llmgw {summary.llmgw}, and this one reads format {FORMAT}",
+            do="use that version or a later one",
+        )
+    models = [_model(files, p) for p in sorted(files) if p.startswith("models/")]
+    nodes = [_load(files, p, NodeStatus) for p in sorted(files) if p.startswith("nodes/")]
+    mirror = _load(files, "mirror.yaml", MirrorStatus) if "mirror.yaml" in files else None
+    try:
+        server = Server.model_validate(summary.server)
+    except ValidationError as e:
+        raise _by_hand("summary.yaml", str(e)) from None
+    status = FleetStatus(
+        summary.cluster,
+        summary.observed_commit,
+        summary.settled,
+        tuple(m for m, _ in models),
+        tuple(sorted(nodes, key=lambda n: n.name)),
+        mirror,
+        summary.problems,
+        summary.held,
+    )
+    wanted = Wanted(
+        summary.applied_commit,
+        0,
+        server,
+        {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None},
+    )
+    return Recorded(summary, status, wanted)
+
+
+def observed(recorded: Recorded) -> Observed:
+    """What was seen when the status was written, as if it were seen now."""
+    nodes = tuple(_node(n) for n in recorded.status.nodes)
+    mirror = recorded.status.mirror
+    seen = None
+    if mirror is not None and mirror.reachable:
+        free = None if mirror.disk_free_gib is UNSET else mirror.disk_free_gib * GIB
+        seen = MirrorSeen(tuple(_holding(h) for h in mirror.holdings), free)
+    return Observed(nodes, seen)
+
+
+def remembered(recorded: Recorded, *, now: float) -> Memory:
+    """What control takes up of an earlier one's memory: what nodes do not report themselves."""
+    holdings = recorded.status.mirror.holdings if recorded.status.mirror else ()
+    present = {f"{h.name}/{h.version}": h for h in holdings if h.state is HoldingState.PRESENT}
+    return Memory(
+        started_at=now,
+        files={k: h.files for k, h in present.items() if h.files},
+        unreferenced={k: float(h.unreferenced_since) for k, h in present.items() if h.unreferenced_since is not None},
+    )
+
+
+def _node(node: NodeStatus) -> NodeSeen:
+    inventory = node.inventory
+    if inventory is not None and node.now is not UNSET:
+        used, free = node.now.memory_used_by_others_gib, node.now.disk_free_gib
+        inventory = structs.replace(
+            inventory,
+            memory_used_by_others_bytes=None if used is None else used * GIB,
+            disk_free_bytes=None if free is None else free * GIB,
+        )
+    age = {Standing.USABLE: 0.0, Standing.SILENT: SILENT_AFTER_S + 1, Standing.LOST: float("inf")}
+    return NodeSeen(
+        node.name,
+        age_s=age.get(Standing(node.standing)),
+        inventory=inventory,
+        replicas=tuple(_replica(r) for r in node.replicas),
+        versions=node.versions,
+        agent_version=node.agent_version,
+    )
+
+
+def _replica(replica: ReplicaStatus) -> ReplicaReport:
+    return ReplicaReport(
+        replica.id,
+        replica.generation,
+        replica.phase,
+        fingerprint=replica.fingerprint,
+        claim=replica.claim,
+        devices=replica.devices,
+        parallel=replica.parallel,
+        version=replica.version,
+        attempts=replica.attempts,
+    )
+
+
+def _holding(holding: HoldingStatus) -> Holding:
+    return Holding(
+        holding.name,
+        holding.version,
+        holding.state,
+        origin=holding.origin,
+        files=holding.files,
+        total_bytes=sum(f.bytes for f in holding.files) or None,
+        failure=holding.failure,
+    )
+
+
+def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedModel | None]:
+    raw = _parse(files, path)
+    spec, since = raw.pop("spec", None), raw.pop("since", 0)
+    status = _convert(raw, path, ModelStatus)
+    if spec is None:
+        return status, None
+    try:
+        model = canonical.from_spec(spec)
+    except ValidationError as e:
+        raise _by_hand(path, str(e)) from None
+    return status, WantedModel(model, status.path, status.commit, since, status.frozen)
+
+
+def _dump(value: Struct, extra: Mapping[str, Any] | None = None) -> bytes:
+    plain = {**msgspec.to_builtins(value), **(extra or {})}
+    text = yaml.dump(plain, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=1000)
+    return str(text).encode()
+
+
+def _load(files: Mapping[str, bytes], path: str, kind: type[T]) -> T:
+    return _convert(_parse(files, path), path, kind)
+
+
+def _parse(files: Mapping[str, bytes], path: str) -> dict[str, Any]:
+    try:
+        value = yaml.load(files[path], Loader=yaml.CSafeLoader)  # noqa: S506  the C form of the safe loader
+    except KeyError:
+        raise _by_hand(path, "it is missing") from None
+    except yaml.YAMLError as e:
+        raise _by_hand(path, str(e)) from None
+    if not isinstance(value, dict):
+        raise _by_hand(path, "it is not a mapping")
+    return value
+
+
+def _convert(value: dict[str, Any], path: str, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as e:
+        raise _by_hand(path, str(e)) from None
+
+
+def _by_hand(path: str, why: str) -> OperatorError:
+    return OperatorError(
+        f"{path} of the status branch cannot be read",
+        why=why.replace("\n", " ")[:300],
+        do="leave the branch to llmgw: delete it, and the next pass writes it anew",
+    )
