@@ -17,6 +17,9 @@ from llmgw.sources.watch import changes
 
 log = logging.getLogger(__name__)
 
+JITTER = 0.2
+"""Share of the time between polls by which it varies, so that a fleet of controls is not in step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Followed:
@@ -62,7 +65,7 @@ class Follower:
 
     async def follow(self, found: Callable[[Followed], None]) -> None:
         """Look for ever, and hand on each look that found something new."""
-        async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s):
+        async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s, jitter=JITTER):
             await self.look(found)
 
     async def look(self, found: Callable[[Followed], None]) -> None:

@@ -13,8 +13,6 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from llmgw_agent.protocol import split_id
-
 from llmgw.actuators.mirror import Mirror
 from llmgw.actuators.orders import compose
 from llmgw.control.follow import Followed
@@ -29,6 +27,7 @@ from llmgw.core.serving import table
 from llmgw.core.status import status
 from llmgw.errors import OperatorError
 from llmgw.sources.fleet import Reports
+from llmgw_agent.protocol import split_id
 
 log = logging.getLogger(__name__)
 

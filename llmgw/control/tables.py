@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from llmgw.core.table import Demand, Table
+from llmgw.net.answers import refusal
 
 LONGEST_WAIT_S = 20.0
 
@@ -64,10 +65,7 @@ class Tables:
         try:
             demand = msgspec.json.decode(await request.read(), type=Demand)
         except msgspec.MsgspecError as e:
-            return web.json_response(
-                {"error": {"what": "this demand cannot be read", "why": str(e)[:300], "do": "use this version's gateway"}},
-                status=422,
-            )
+            return refusal(422, "this demand cannot be read", str(e)[:300], "use this version's gateway")
         last = self.demands.get(gateway)
         # One that was overtaken on its way says less than what is known.
         if last is None or last.demand.boot != demand.boot or demand.seq > last.demand.seq:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llmgw.core.status import FleetStatus, ModelStatus, NodeStatus
+from llmgw.core.status import FleetStatus, ModelStatus
 
 SUBJECT = 72
 """Characters of a commit's subject."""
@@ -63,10 +63,4 @@ def _nodes(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
     for node in now.nodes:
         was = known.get(node.name)
         if was is None or (was.standing, was.drained) != (node.standing, node.drained):
-            yield f"node {node.name}: {_word(node)}"
-
-
-def _word(node: NodeStatus) -> str:
-    if node.drained:
-        return "drained"
-    return {"usable": "reporting", "unknown": "not reported yet"}.get(node.standing, node.standing)
+            yield f"node {node.name}: {node.word}"

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 
 from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.net.answers import Errored
 
 T = TypeVar("T")
 
@@ -31,25 +32,17 @@ class Answer:
     headers: Mapping[str, str]
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The error every server of ours answers with."""
-
-    what: str
-    why: str
-    do: str
-
-
-class Errored(msgspec.Struct, frozen=True):
-    """Its envelope."""
-
-    error: ErrorBody
-
-
 class Client:
     """Calls one server of ours. Its key is read from a file at each call, so that it can be changed."""
 
     def __init__(
-        self, base: str, *, name: str, key_file: Path | None = None, ca_file: Path | None = None, timeout_s: float = 10.0
+        self,
+        base: str,
+        *,
+        name: str,
+        key_file: Path | None = None,
+        ca_file: Path | None = None,
+        timeout_s: float = 10.0,
     ) -> None:
         """Make no connection yet.
 
@@ -163,5 +156,5 @@ def read_key(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as e:
         raise Refused(f"the key file {path} cannot be read", why=str(e), do="name another file, or make it") from None
     if not key:
-        raise Refused(f"the key file {path} is empty", why="it should hold one key", do="write the key into it") from None
+        raise Refused(f"the key file {path} is empty", why="it should hold one key", do="write the key into it")
     return key

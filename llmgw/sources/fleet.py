@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
-from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, Orders, Report, digest, split_id
 from msgspec import UNSET
 
 from llmgw.core.observed import NodeSeen
+from llmgw.net.answers import refusal
+from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, Orders, Report, digest, split_id
 
 LARGEST_REPORT_BYTES = 8 << 20
 """A report of a thousand replicas with their dossiers is under two."""
@@ -93,13 +94,16 @@ class Reports:
             for replica in () if report.replicas is UNSET else report.replicas:
                 split_id(replica.id)
         except (msgspec.MsgspecError, ValueError, UnicodeDecodeError) as e:
-            return _refusal(422, "this report cannot be read", str(e)[:300], "see which version of llmgw-agent this is")
+            return refusal(422, "this report cannot be read", str(e)[:300], "see which version of llmgw-agent this is")
         if report.node != node:
-            return _refusal(
-                403, f"this is not the key of {report.node}", f"it is {node}'s", "use each node's own key, and name it so"
+            return refusal(
+                403,
+                f"this is not the key of {report.node}",
+                f"it is {node}'s",
+                "give each node the key made for it",
             )
         if report.protocol not in (PROTOCOL, PROTOCOL - 1):
-            return _refusal(
+            return refusal(
                 426,
                 f"this agent speaks protocol {report.protocol}",
                 f"this control speaks {PROTOCOL} and {PROTOCOL - 1}",
@@ -107,7 +111,7 @@ class Reports:
             )
         known = self._known.setdefault(node, _Known())
         if report.same and report.same != known.digest:
-            return _refusal(409, "the whole report is needed", "this control does not have the last one", "send it whole")
+            return refusal(409, "the whole report is needed", "this control has not had it", "send it whole")
         self._take(known, report)
         return await self._answer(known)
 
@@ -145,8 +149,3 @@ class Reports:
 def _differ(known: _Known) -> bool:
     """Whether the node has orders it has not obeyed. None yet, while control settles, is not empty ones."""
     return known.orders is not None and (known.orders.epoch, known.orders.seq) != known.obeyed
-
-
-def _refusal(status: int, what: str, why: str, do: str) -> web.Response:
-    body = msgspec.json.encode({"error": {"what": what, "why": why, "do": do}})
-    return web.Response(status=status, body=body, content_type="application/json")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from llmgw.core.holdings import HoldingState
-from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus, standing_word
-from llmgw.core.wanted import Wanted
+from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus
+from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import show_bytes, show_gib
 
 ROWS = 200
 """Rows of a table that are shown; the files beside the README have all of them."""
 
 
-def readme(status: FleetStatus, wanted: Wanted) -> str:
+def readme(status: FleetStatus, wanted: Wanted | None) -> str:
     """The page, in Markdown."""
     parts = [
         f"# {status.cluster}: {headline(status)}\n",
         f"As of commit `{status.observed_commit[:12]}`. Written by llmgw: what is edited here is overwritten.\n",
         *_problems(status),
-        *_models(status, wanted),
+        *_models(status, wanted.models if wanted else {}),
         *_nodes(status.nodes),
         *_mirror(status.mirror),
     ]
@@ -51,7 +51,7 @@ def _problems(status: FleetStatus) -> Iterable[str]:
             lines.append(f"- **{_text(c.subject)}** {_text(c.why)}{told}")
     for node in status.nodes:
         if node.standing != "usable":
-            lines.append(f"- **node {node.name}** {standing_word(node)}: see whether its agent runs")
+            lines.append(f"- **node {node.name}** {node.word}: see whether its agent runs")
         if node.inventory and node.inventory.card_problem:
             lines.append(f"- **node {node.name}** {_text(node.inventory.card_problem)}")
     if status.mirror is not None and not status.mirror.reachable:
@@ -61,18 +61,16 @@ def _problems(status: FleetStatus) -> Iterable[str]:
         yield "\n".join(lines[:ROWS]) + "\n"
 
 
-def _models(status: FleetStatus, wanted: Wanted) -> Iterable[str]:
+def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterable[str]:
     yield "## Models\n"
     if not status.models:
         yield "None. Add one as `catalog/NAME.yaml`.\n"
         return
     rows = ["| model | state | ready | where | weights |", "|---|---|---|---|---|"]
     for model in status.models[:ROWS]:
-        entry = wanted.models.get(model.name)
+        entry = wanted.get(model.name)
         weights = model.version or (entry.model.source.from_ if entry else "")
-        rows.append(
-            f"| {model.name} | {model.state} | {ready_of(model)} | {_text(where(model))} | {_text(weights)} |"
-        )
+        rows.append(f"| {model.name} | {model.state} | {ready_of(model)} | {_text(where(model))} | {_text(weights)} |")
     yield "\n".join(rows) + "\n"
     if len(status.models) > ROWS:
         yield f"{len(status.models) - ROWS} more are in `models/`.\n"
@@ -86,7 +84,7 @@ def ready_of(model: ModelStatus) -> str:
 def where(model: ModelStatus) -> str:
     """Nodes of the ready replicas, with how many on each."""
     nodes = sorted(n for p in model.profiles for n in p.nodes)
-    return ", ".join(f"{n} ×{nodes.count(n)}" if nodes.count(n) > 1 else n for n in dict.fromkeys(nodes))
+    return ", ".join(f"{nodes.count(n)} on {n}" if nodes.count(n) > 1 else n for n in dict.fromkeys(nodes))
 
 
 def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
@@ -97,7 +95,7 @@ def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
         cards = ", ".join(sorted(c.card_class for c in has.cards)) if has else ""
         engines = ", ".join(f"{e.name} {e.version}".strip() for e in has.engines or ()) if has else ""
         rows.append(
-            f"| {node.name} | {standing_word(node)} | {has.cpu_cores if has else '?'} "
+            f"| {node.name} | {node.word} | {has.cpu_cores if has else '?'} "
             f"| {show_gib(has.memory_bytes) if has else '?'} | {cards or '-'} | {_text(engines) or '-'} "
             f"| {len(node.replicas)} |"
         )

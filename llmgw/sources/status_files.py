@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
-from llmgw_agent.protocol import Action, Claim, Phase, ReplicaReport
 from msgspec import UNSET, Struct, structs
 from pydantic import ValidationError
 
@@ -33,7 +32,7 @@ from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.errors import OperatorError
 from llmgw.sources.readme import readme
 from llmgw.units import GIB
-from llmgw_agent.protocol import SILENT_AFTER_S
+from llmgw_agent.protocol import SILENT_AFTER_S, ReplicaReport
 
 FORMAT = 1
 """Raised when an older llmgw could not read what is written."""
@@ -65,8 +64,8 @@ class Recorded:
 
     summary: Summary
     status: FleetStatus
-    wanted: Wanted
-    """The models as last good, and the server."""
+    wanted: Wanted | None
+    """The models as last good, and the server. None: no server.yaml had been good."""
 
 
 def shard(name: str) -> str:
@@ -74,23 +73,23 @@ def shard(name: str) -> str:
     return hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:2]
 
 
-def to_files(status: FleetStatus, wanted: Wanted, *, version: str) -> dict[str, bytes]:
-    """Every file of a status commit, by path."""
+def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dict[str, bytes]:
+    """Every file of a status commit, by path. `wanted` is None while no server.yaml has been good."""
     summary = Summary(
         FORMAT,
         version,
         status.cluster,
         status.observed_commit,
-        wanted.commit,
+        wanted.commit if wanted else "",
         status.settled,
         status.as_asked,
         status.held,
         status.problems,
-        canonical.spec(wanted.server),
+        canonical.spec(wanted.server) if wanted else {},
     )
     files = {"README.md": readme(status, wanted).encode(), "summary.yaml": _dump(summary)}
     for model in status.models:
-        entry = wanted.models.get(model.name)
+        entry = wanted.models.get(model.name) if wanted else None
         extra = {"since": entry.since, "spec": canonical.spec(entry.model)} if entry else {}
         files[f"models/{shard(model.name)}/{model.name}.yaml"] = _dump(model, extra)
     for node in status.nodes:
@@ -116,10 +115,6 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
     models = [_model(files, p) for p in sorted(files) if p.startswith("models/")]
     nodes = [_load(files, p, NodeStatus) for p in sorted(files) if p.startswith("nodes/")]
     mirror = _load(files, "mirror.yaml", MirrorStatus) if "mirror.yaml" in files else None
-    try:
-        server = Server.model_validate(summary.server)
-    except ValidationError as e:
-        raise _by_hand("summary.yaml", str(e)) from None
     status = FleetStatus(
         summary.cluster,
         summary.observed_commit,
@@ -130,12 +125,8 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
         summary.problems,
         summary.held,
     )
-    wanted = Wanted(
-        summary.applied_commit,
-        0,
-        server,
-        {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None},
-    )
+    entries = {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None}
+    wanted = Wanted(summary.applied_commit, 0, _server(summary), entries) if summary.server else None
     return Recorded(summary, status, wanted)
 
 
@@ -159,6 +150,13 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
         files={k: h.files for k, h in present.items() if h.files},
         unreferenced={k: float(h.unreferenced_since) for k, h in present.items() if h.unreferenced_since is not None},
     )
+
+
+def _server(summary: Summary) -> Server:
+    try:
+        return Server.model_validate(summary.server)
+    except ValidationError as e:
+        raise _by_hand("summary.yaml", str(e)) from None
 
 
 def _node(node: NodeStatus) -> NodeSeen:
@@ -232,7 +230,7 @@ def _load(files: Mapping[str, bytes], path: str, kind: type[T]) -> T:
 
 def _parse(files: Mapping[str, bytes], path: str) -> dict[str, Any]:
     try:
-        value = yaml.load(files[path], Loader=yaml.CSafeLoader)  # noqa: S506  the C form of the safe loader
+        value = yaml.load(files[path], Loader=yaml.CSafeLoader)
     except KeyError:
         raise _by_hand(path, "it is missing") from None
     except yaml.YAMLError as e:
