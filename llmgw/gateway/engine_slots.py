@@ -1,0 +1,82 @@
+"""Slots that a request left behind: llama-server goes on with a cancelled one until its own next result."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from llmgw.core.table import TableReplica
+from llmgw.gateway.ledger import Hold, Ledger
+from llmgw.gateway.pick import Key, key_of
+from llmgw.gateway.relay import Late, Lost, Upstream
+
+LINGERS = frozenset({"llamacpp"})
+"""Engines that do not notice a client that left before the first token."""
+
+LOOK_EVERY_S = 2.0
+"""Not more often: being asked is one of the things that keep llama-server from looking at its client."""
+
+GIVE_UP_S = 60.0
+"""After this long the slot counts as free, whatever the engine says."""
+
+
+class _Slot(Struct):
+    is_processing: bool = False
+
+
+_SLOTS = msgspec.json.Decoder(list[_Slot])
+
+
+class EngineSlots:
+    """Gives lingering slots back once the engine says that they are idle."""
+
+    def __init__(self, upstream: Upstream, ledger: Ledger, *, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._upstream, self._ledger, self._look_every_s = upstream, ledger, look_every_s
+        self._until: dict[Key, float] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+
+    def abandoned(self, hold: Hold) -> None:
+        """The request that had this slot is over before its first token."""
+        if hold.replica.engine not in LINGERS:
+            return
+        loop = asyncio.get_running_loop()
+        hold.linger()
+        self._until[hold.key] = loop.time() + GIVE_UP_S
+        if hold.key not in self._tasks:
+            self._tasks[hold.key] = loop.create_task(self._follow(hold.model, hold.replica))
+
+    async def close(self) -> None:
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, model: str, replica: TableReplica) -> None:
+        key = key_of(replica)
+        loop = asyncio.get_running_loop()
+        while self._ledger.lingering(key) and loop.time() < self._until[key]:
+            await asyncio.sleep(self._look_every_s)
+            busy = await self._busy(replica)
+            if busy is not None:
+                self._ledger.settle(key, model, busy)
+        # Forgotten before anything else runs: a slot left behind from now on is followed anew.
+        del self._tasks[key]
+        self._ledger.settle(key, model, 0)
+
+    async def _busy(self, replica: TableReplica) -> int | None:
+        """How many slots the engine has at work. None: it does not say. An engine that is gone has none."""
+        headers = {"authorization": f"Bearer {replica.key}"} if replica.key else {}
+        try:
+            answer = await self._upstream.ask("GET", f"{replica.url}/slots", headers=headers, limit_s=5)
+        except Lost:
+            return 0
+        except Late:
+            return None
+        try:
+            return sum(s.is_processing for s in _SLOTS.decode(await answer.read()))
+        except (msgspec.DecodeError, Lost, Late):
+            return None
+        finally:
+            answer.close()

@@ -1,0 +1,93 @@
+"""Which replica a request goes to: a function of the table and of what is in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from llmgw.core.table import Serving, TableModel, TableReplica
+
+
+class Key(NamedTuple):
+    """One replica: a second placement under the same id is another one."""
+
+    id: str
+    generation: int
+
+
+def key_of(replica: TableReplica) -> Key:
+    return Key(replica.id, replica.generation)
+
+
+class Load(Protocol):
+    """What the picker has to know of each replica."""
+
+    def taken(self, key: Key) -> int:
+        """Slots that are not free."""
+        ...
+
+    def suspect(self, key: Key) -> bool:
+        """Whether it has just failed to answer."""
+        ...
+
+
+class Outlook(StrEnum):
+    """What a request that cannot be placed now may wait for."""
+
+    FULL = "full"
+    """A slot of a replica that serves."""
+    STARTING = "starting"
+    """A replica that does not serve yet."""
+    NOTHING = "nothing"
+
+
+def pick(model: TableModel, load: Load, avoid: Collection[Key] = ()) -> TableReplica | None:
+    """The replica with a free slot that the next request goes to, or None where all are full.
+
+    Ready ones first, then those that have just failed, then those of silent
+    nodes; within these the highest tier; within a tier the least taken share,
+    where a weight of 2 counts for twice the slots; equal ones by id.
+    """
+    free = [r for r in _serving(model) if key_of(r) not in avoid and load.taken(key_of(r)) < slots(r)]
+    return min(free, key=lambda r: _rank(r, load), default=None)
+
+
+def outlook(model: TableModel, avoid: Collection[Key] = ()) -> Outlook:
+    """What to wait for where `pick` found nothing.
+
+    A model that runs and says no reason why nothing serves is about to be
+    started; but who has failed on a replica already waits for one that is there.
+    """
+    if any(key_of(r) not in avoid for r in _serving(model)):
+        return Outlook.FULL
+    if any(r.state is Serving.STARTING for r in model.replicas):
+        return Outlook.STARTING
+    if not avoid and model.state == "running" and not model.why:
+        return Outlook.STARTING
+    return Outlook.NOTHING
+
+
+def slots(replica: TableReplica) -> int:
+    """How many requests it may have. Capacity unknown is one at a time."""
+    return max(1, replica.capacity)
+
+
+def _serving(model: TableModel) -> list[TableReplica]:
+    """The replicas that may be asked: of one id only the newest that is ready, and what is newer still."""
+    newest: dict[str, int] = {}
+    for r in model.replicas:
+        if r.state is Serving.READY:
+            newest[r.id] = max(r.generation, newest.get(r.id, r.generation))
+    return [
+        r
+        for r in model.replicas
+        if r.state in {Serving.READY, Serving.SILENT} and r.generation >= newest.get(r.id, r.generation)
+    ]
+
+
+def _rank(replica: TableReplica, load: Load) -> tuple[int, int, float, str, int]:
+    key = key_of(replica)
+    resort = 2 if replica.state is Serving.SILENT else int(load.suspect(key))
+    share = load.taken(key) / (slots(replica) * max(1, replica.weight))
+    return resort, -replica.tier, share, replica.id, -replica.generation

@@ -1,0 +1,132 @@
+"""Requests that wait for a slot: one line a model, first come first served, with a bound on each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from llmgw.core.table import Serving, TableModel
+from llmgw.gateway import openai
+from llmgw.gateway.ledger import Hold, Ledger
+from llmgw.gateway.pick import Key, Outlook, outlook, pick
+
+MAX_WAITING = 64
+"""Requests that may wait for one model."""
+
+FULL_WAIT_S = 60.0
+"""How long one waits for a slot of replicas that serve."""
+
+START_WAIT_S = 600.0
+"""How long one waits for replicas that are starting, if its client does."""
+
+
+class _Waiter:
+    """One request in a line."""
+
+    __slots__ = ("avoid", "granted", "since")
+
+    def __init__(self, avoid: frozenset[Key], since: float, granted: asyncio.Future[Hold]) -> None:
+        self.avoid, self.since, self.granted = avoid, since, granted
+
+
+class Lines:
+    """Grants slots: at once where one is free, else in the order of coming.
+
+    A slot that becomes free is taken for the first in line by whoever frees it,
+    before anybody else runs: nobody overtakes, and none is woken for nothing.
+    """
+
+    def __init__(self, find: Callable[[str], TableModel | None], ledger: Ledger) -> None:
+        self._find, self._ledger = find, ledger
+        self.cold: Callable[[], None] = lambda: None
+        """Called when a model of which nothing is ready is first asked."""
+        self._lines: dict[str, deque[_Waiter]] = {}
+        ledger.freed = self.wake
+
+    async def enter(self, name: str, avoid: frozenset[Key] = frozenset()) -> Hold:
+        """A slot of a replica of this model that is not in `avoid`.
+
+        Raises:
+            ApiError: there is none, and none to wait for, or not in time.
+        """
+        model = self._find(name)
+        if model is None:
+            raise openai.unknown_model(name)
+        replica = pick(model, self._ledger, avoid)
+        if replica is not None:
+            return self._ledger.take(name, replica)
+        ahead = outlook(model, avoid)
+        if ahead is Outlook.NOTHING:
+            raise _nothing(model)
+        line = self._lines.setdefault(name, deque())
+        now = asyncio.get_running_loop().time()
+        if len(line) >= MAX_WAITING:
+            raise openai.queue_full(name, retry_after_s=max(1.0, now - line[0].since))
+        if not line and not any(r.state is Serving.READY for r in model.replicas):
+            self.cold()
+        return await self._wait(name, line, _Waiter(avoid, now, asyncio.get_running_loop().create_future()), ahead)
+
+    async def _wait(self, name: str, line: deque[_Waiter], waiter: _Waiter, ahead: Outlook) -> Hold:
+        # A request that has failed on a replica has waited its turn already.
+        (line.appendleft if waiter.avoid else line.append)(waiter)
+        limit = FULL_WAIT_S if ahead is Outlook.FULL else START_WAIT_S
+        hold = None
+        try:
+            async with asyncio.timeout(limit):
+                hold = await waiter.granted
+        except TimeoutError:
+            raise openai.unavailable(
+                f"{name} had no free slot for {limit:.0f} s"
+                if ahead is Outlook.FULL
+                else f"{name} was not ready within {limit:.0f} s",
+                loading=ahead is Outlook.STARTING,
+            ) from None
+        else:
+            return hold
+        finally:
+            line.remove(waiter)
+            if not line:
+                self._lines.pop(name, None)
+            if hold is None:
+                _give_up(waiter.granted)
+
+    def wake(self, name: str) -> None:
+        """Grant what can be granted, and refuse those for whom there is nothing left to wait for."""
+        model = self._find(name)
+        for waiter in tuple(self._lines.get(name, ())):
+            if waiter.granted.done():
+                continue
+            replica = None if model is None else pick(model, self._ledger, waiter.avoid)
+            if model is None:
+                waiter.granted.set_exception(openai.unavailable(f"{name} was removed from the catalog"))
+            elif replica is not None:
+                waiter.granted.set_result(self._ledger.take(name, replica))
+            elif outlook(model, waiter.avoid) is Outlook.NOTHING:
+                waiter.granted.set_exception(_nothing(model))
+
+    def wake_all(self) -> None:
+        """The table has changed."""
+        for name in tuple(self._lines):
+            self.wake(name)
+
+    def waiting(self) -> dict[str, int]:
+        """Requests waiting by model; those without any are not in it."""
+        return {name: len(line) for name, line in sorted(self._lines.items())}
+
+
+def _give_up(granted: asyncio.Future[Hold]) -> None:
+    """What was granted in the very moment its client left, or its time was over, is given back."""
+    if granted.done() and not granted.cancelled() and granted.exception() is None:
+        granted.result().release()
+
+
+def _nothing(model: TableModel) -> openai.ApiError:
+    if model.state == "stopped":
+        return openai.unavailable(
+            f"{model.name} is stopped" + (f": {model.why}" if model.why else ""), retry_after_s=30
+        )
+    return openai.unavailable(
+        f"nothing serves {model.name}: {model.why or 'its replicas do not answer'}",
+        retry_after_s=30,
+    )

@@ -1,0 +1,372 @@
+"""HTTP on both sides: bytes between one client's request and one replica's answer.
+
+This is the only module of the data path that knows how HTTP is spoken. It is
+given what to send and what to pass bytes through; what is sent, where to and
+what an answer means is decided by those who call it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import aiohttp
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+FIRST_S = 600.0
+"""Until a replica's first byte: a long prompt on a CPU takes minutes."""
+IDLE_S = 300.0
+"""Between two pieces of a stream. An engine's comments count as life."""
+BODY_IDLE_S = 30.0
+"""Between two pieces of a client's body."""
+WRITE_S = 60.0
+"""How long a client may not take what is there for it."""
+KEPT_S = 3.0
+"""How long an idle connection to an engine is kept: engines close theirs after 5 s."""
+CLIENT_IDLE_S = 75.0
+"""How long a client's idle connection is kept, and how long one may take to say its first request."""
+MAX_ANSWER_BYTES = 256 << 20
+
+EVENT_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Lost(Exception):
+    """The connection to a replica failed, before its answer or in the middle of it."""
+
+    def __init__(self, why: str, *, stale: bool = False) -> None:
+        super().__init__(why)
+        self.stale = stale
+        """It was an idle one from before, which the engine closed in the moment it was used."""
+
+
+class Late(Exception):
+    """A replica said nothing for too long. It may be at work all the same, so nobody else is asked."""
+
+
+class BadBody(Exception):
+    """A client's body that cannot be had. `status` is what to answer."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class ClientLeft(Exception):
+    """The client has gone, or does not read what it asked for."""
+
+
+class Through(Protocol):
+    """What a stream is passed through on its way."""
+
+    over: bool
+
+    def feed(self, data: bytes) -> bytes: ...
+
+
+class Inbound:
+    """One request of a client, and the way back to it."""
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._request = request
+        self._response: web.StreamResponse | None = None
+        self._starting = asyncio.Lock()
+        self.method = request.method
+        self.path = request.path
+        self.peer = request.remote or ""
+        self.head = {"server": "llmgw"}
+        """Headers that go out with whatever is answered."""
+        self.wrote_at = 0.0
+        """When the last piece of a stream went out, in the loop's time. 0: none has."""
+
+    @property
+    def started(self) -> bool:
+        """Whether a status is on its way, and can be no other any more."""
+        return self._response is not None
+
+    @property
+    def response(self) -> web.StreamResponse:
+        assert self._response is not None, "every request is answered"
+        return self._response
+
+    def header(self, name: str) -> list[str]:
+        return self._request.headers.getall(name, [])
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body.
+
+        Raises:
+            BadBody: over the limit, too slow, or not what its headers say.
+        """
+        if (self._request.content_length or 0) > limit:
+            raise BadBody(413, f"the body is over {limit} bytes")
+        if "100-continue" in self._request.headers.get("expect", "").lower():
+            transport = self._request.transport
+            if transport is not None:
+                transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        pieces, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_IDLE_S) as idle:
+                while piece := await self._request.content.readany():
+                    idle.reschedule(asyncio.get_running_loop().time() + BODY_IDLE_S)
+                    size += len(piece)
+                    if size > limit:
+                        raise BadBody(413, f"the body is over {limit} bytes")
+                    pieces.append(piece)
+        except TimeoutError:
+            raise BadBody(408, f"nothing of the body came for {BODY_IDLE_S:.0f} s") from None
+        except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError, web.RequestPayloadError) as error:
+            raise BadBody(400, f"the body cannot be read: {error}") from None
+        return b"".join(pieces)
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """The whole of an answer."""
+        await self._start(web.Response(status=status, headers={**self.head, **headers}, body=body))
+        await self._gone_if_stuck(self.response.write_eof())
+
+    async def write(self, data: bytes) -> None:
+        """A piece of a stream of events, which the first one begins."""
+        async with self._starting:
+            if self._response is None:
+                await self._start(web.StreamResponse(headers={**EVENT_STREAM, **self.head}))
+        self.wrote_at = asyncio.get_running_loop().time()
+        await self._gone_if_stuck(self.response.write(data))
+
+    async def finish(self) -> None:
+        """The end of a stream."""
+        await self._gone_if_stuck(self.response.write_eof())
+
+    async def _start(self, response: web.StreamResponse) -> None:
+        self._response = response
+        await self._gone_if_stuck(response.prepare(self._request))
+
+    async def _gone_if_stuck(self, writing: Awaitable[Any]) -> None:
+        try:
+            async with asyncio.timeout(WRITE_S):
+                await writing
+        except (TimeoutError, ConnectionError):
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ClientLeft from None
+
+
+class Answer:
+    """What a replica answers: its head at once, its body as it comes."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.content_type = response.content_type
+        self._limit_s = FIRST_S
+
+    async def read(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            Lost: it broke off, or is larger than any answer.
+            Late: the replica stopped sending.
+        """
+        pieces, size = [], 0
+        while piece := await self._piece():
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise Lost(f"its answer is over {MAX_ANSWER_BYTES} bytes")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def pour(self, through: Through, into: Inbound) -> None:
+        """Each piece through `through` and on to the client, as it comes, until either says it is over.
+
+        Raises:
+            Lost: the answer broke off.
+            Late: the replica stopped sending.
+            ClientLeft: the client did.
+        """
+        while piece := await self._piece():
+            out = through.feed(piece)
+            if out:
+                await into.write(out)
+            if through.over:
+                return
+
+    def close(self) -> None:
+        """Done with it: what was not read is not wanted, and the engine sees it."""
+        self._response.close()
+
+    async def _piece(self) -> bytes:
+        """What has come since the last one; empty at the end."""
+        try:
+            async with asyncio.timeout(self._limit_s):
+                piece = await self._response.content.readany()
+        except TimeoutError:
+            raise Late(f"it sent nothing for {self._limit_s:.0f} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Lost(f"its answer broke off: {_text(error)}") from None
+        self._limit_s = IDLE_S
+        return piece
+
+
+class Upstream:
+    """Connections to replicas. Streams get their own each: llama-server closes after one without saying so."""
+
+    def __init__(self) -> None:
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_reuseconn.append(_mark_reused)
+        common: dict[str, Any] = {
+            "trust_env": False,
+            "cookie_jar": aiohttp.DummyCookieJar(),
+            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+        }
+        # How many requests there may be is bounded by the replicas' slots, and not again here.
+        self._kept = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+            trace_configs=[trace],
+            **common,
+        )
+        self._fresh = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), **common)
+
+    async def close(self) -> None:
+        await self._kept.close()
+        await self._fresh.close()
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        stream: bool = False,
+        limit_s: float = FIRST_S,
+    ) -> Answer:
+        """The head of the replica's answer.
+
+        Raises:
+            Lost: there is none, and another replica may be asked.
+            Late: it did not come in time.
+        """
+        if not stream:
+            try:
+                return await self._once(self._kept, method, url, headers, body, limit_s)
+            except Lost as error:
+                if not error.stale:
+                    raise
+        return await self._once(self._fresh, method, url, headers, body, limit_s)
+
+    async def _once(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        limit_s: float,
+    ) -> Answer:
+        connection = SimpleNamespace(reused=False)
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await session.request(
+                    method,
+                    url,
+                    headers={**headers, "accept-encoding": "identity", "user-agent": "llmgw"},
+                    data=io.BytesIO(body) if body else None,
+                    allow_redirects=False,
+                    trace_request_ctx=connection,
+                )
+        except aiohttp.ConnectionTimeoutError:
+            raise Lost(f"no connection within {CONNECT_S:.0f} s") from None
+        except TimeoutError:
+            raise Late(f"it did not answer within {limit_s:.0f} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            stale = connection.reused and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            raise Lost(_text(error), stale=stale) from None
+        return Answer(response)
+
+
+class Listener:
+    """Takes clients' connections, and answers each request with what `handler` writes to it."""
+
+    def __init__(self, handler: Callable[[Inbound], Awaitable[None]], malformed: Callable[[int, str], bytes]) -> None:
+        """`malformed` makes the body of an answer to what is not HTTP, of a status and why."""
+        self._handler = handler
+        self._malformed = malformed
+        self._busy = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._server: asyncio.Server | None = None
+        # Without handler_cancellation a client that leaves is noticed at the next write, which may never come.
+        self._manager = web.Server(self._handle, handler_cancellation=True)
+
+    async def open(self, host: str, port: int) -> tuple[str, int]:
+        """Where it listens. Raises OSError where it cannot."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self._manager, loop, self._malformed), host, port)
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def close(self, patience_s: float) -> None:
+        """Take nothing new, let what is under way end in `patience_s`, and end the rest."""
+        if self._server is not None:
+            self._server.close()
+        self._manager.pre_shutdown()
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._quiet.wait()
+        except TimeoutError:
+            log.warning("requests are cut off: they did not end in time", extra={"requests": self._busy})
+        await self._manager.shutdown(0.1)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._busy += 1
+        self._quiet.clear()
+        try:
+            inbound = Inbound(request)
+            await self._handler(inbound)
+            return inbound.response
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._quiet.set()
+
+
+class _Connection(web.RequestHandler):
+    """A client's connection. What is not HTTP is answered like any other error, and is no news."""
+
+    __slots__ = ("_malformed",)
+
+    def __init__(
+        self,
+        manager: web.Server,
+        loop: asyncio.AbstractEventLoop,
+        malformed: Callable[[int, str], bytes],
+    ) -> None:
+        super().__init__(manager, loop=loop, keepalive_timeout=CLIENT_IDLE_S, access_log=None)  # type: ignore[arg-type]  # None is how it is turned off
+        self._malformed = malformed
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        log.info("a request is refused: it is not HTTP as it should be", extra={"peer": request.remote})
+        why = (message or "").strip().splitlines() or [str(exc)]
+        body = self._malformed(status, why[0])
+        response = web.Response(status=status, body=body, content_type="application/json")
+        response.force_close()
+        return response
+
+
+async def _mark_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,145 @@
+"""The table in use: followed from control, kept on disk, and served on with while control is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from llmgw.core.table import Table, TableModel
+from llmgw.errors import OperatorError
+from llmgw.gateway.link import ControlLink
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 20.0
+"""How long control holds a request for a table that has not changed."""
+
+RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 15.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One table, with its names looked up. Never changed: a new table is a new snapshot."""
+
+    table: Table
+    names: Mapping[str, TableModel]
+    """By name and alias."""
+
+    @classmethod
+    def of(cls, table: Table) -> Snapshot:
+        names = {alias: m for m in table.models for alias in m.aliases}
+        # A name is never taken over by another model's alias.
+        return cls(table, {**names, **{m.name: m for m in table.models}})
+
+    def find(self, name: str) -> TableModel | None:
+        return self.names.get(name)
+
+
+class TableFollower:
+    """Has the last table control gave, and waits for the next."""
+
+    def __init__(self, link: ControlLink, file: Path) -> None:
+        """`file` is where the table is kept."""
+        self._link, self._file = link, file
+        self.changed: Callable[[], None] = lambda: None
+        """Called after each new table."""
+        self.current: Snapshot | None = None
+        """None: control has never given one to this gateway."""
+        self.away = False
+        """Whether control did not answer the last time."""
+
+    def load(self) -> None:
+        """Take up the table of before the restart, if there is one that can be read."""
+        try:
+            kept = self._file.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.warning("the kept table cannot be read: %s", error)
+            return
+        try:
+            self.current = Snapshot.of(msgspec.json.decode(kept, type=Table))
+        except msgspec.DecodeError as error:
+            log.warning("the kept table is of no use, and control is waited for: %s", error)
+
+    def find(self, name: str) -> TableModel | None:
+        return None if self.current is None else self.current.find(name)
+
+    async def run(self) -> None:
+        """Follow control until cancelled."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                news = await self._once()
+            except OperatorError as error:
+                self._say_away(error)
+                failures += 1
+                await asyncio.sleep(_pause(failures))
+                continue
+            self._say_back()
+            failures = 0
+            # Whoever answers at once that nothing is new is not asked again at once.
+            if not news and loop.time() - began < 1:
+                await asyncio.sleep(1)
+
+    async def _once(self) -> bool:
+        """One look. Whether the table is another now."""
+        version = "" if self.current is None else self.current.table.version
+        body = await self._link.table(version, WAIT_S)
+        if body is None:
+            return False
+        try:
+            table = msgspec.json.decode(body, type=Table)
+        except msgspec.DecodeError as error:
+            raise OperatorError(
+                "control's table is not understood",
+                why=str(error),
+                do="see that control and gateway are of versions that go together",
+            ) from None
+        if self.current is not None and table.version == self.current.table.version:
+            return False
+        self.current = Snapshot.of(table)
+        self.changed()
+        log.info("a new table is in use", extra={"table": table.version, "models": len(table.models)})
+        await asyncio.to_thread(self._keep, body)
+        return True
+
+    def _keep(self, body: bytes) -> None:
+        # It holds the engines' keys: nobody else reads it, and half of one is never found.
+        part = self._file.with_name(self._file.name + ".part")
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.unlink(missing_ok=True)
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+                f.write(body)
+                f.flush()
+                os.fsync(f.fileno())
+            part.replace(self._file)
+        except OSError as error:
+            log.warning("the table cannot be kept for a restart: %s", error)
+
+    def _say_away(self, error: OperatorError) -> None:
+        if not self.away:
+            log.warning("serving on with the last table: %s", error.sentence)
+        self.away = True
+
+    def _say_back(self) -> None:
+        if self.away:
+            log.info("control answers again")
+        self.away = False
+
+
+def _pause(failures: int) -> float:
+    # Half of it by chance, so that gateways do not come back to a restarted control as one.
+    most = min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(failures, 10))
+    return random.uniform(most / 2, most)  # noqa: S311
