@@ -1,0 +1,320 @@
+"""Following a fleet's repository: the files of one branch, of any commit, or of a working copy.
+
+No git program and no checkout: trees are read from the object store. A source
+blocks, each call within a bound, and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from dulwich.objects import ObjectID
+from dulwich.refs import Ref
+from dulwich.repo import Repo
+
+from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.sources.branch import Branch, LocalBranch, read_tip, readable
+from llmgw.sources.clone import Clone
+from llmgw.sources.history import between, trailers_between
+from llmgw.sources.objects import Damaged, is_commit
+from llmgw.sources.remote import Limits, Remote
+from llmgw.sources.repository import no_branch, opened
+from llmgw.sources.revision import resolve
+from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer, identity_of
+from llmgw.sources.tree import snapshot_of
+from llmgw.sources.worktree import read_worktree
+
+log = logging.getLogger(__name__)
+
+DEEPER = 200
+"""Commits of history fetched when a trailer's commit is not among those held."""
+
+
+class Source(Protocol):
+    """A repository that is followed."""
+
+    shown: str
+    """The repository, as errors and logs name it."""
+
+    def poll(self) -> Snapshot:
+        """What is asked for now.
+
+        Raises:
+            Unreachable: it cannot be asked; `held` still answers.
+            Refused: somebody has to change something: the branch is missing, the token wrong.
+        """
+
+    def held(self) -> Snapshot | None:
+        """What was last fetched, without asking anybody. None: nothing yet."""
+
+    def at(self, rev: str) -> Snapshot:
+        """What a commit asks for: a branch, a tag, an id or part of one, `HEAD~2`.
+
+        Raises:
+            Refused: nothing that is held has that name.
+        """
+
+    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+        """The trailers of the commits after this one, up to what was last polled.
+
+        Where the way from it is not known, and for None, only those of the last
+        commit itself: a rewritten history may repeat what was allowed once.
+        """
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        """What `watch.changes` should watch; empty for a remote one."""
+
+    def close(self) -> None: ...
+
+
+def open_source(
+    url: str,
+    *,
+    branch: str,
+    state: Path,
+    mode: str = "head",
+    token_file: Path | None = None,
+    limits: Limits | None = None,
+) -> Source:
+    """Opens a repository to follow it. Nothing is asked of it yet.
+
+    Args:
+        url: a path or file:// of a bare repository or a working copy, or http(s)://.
+        branch: what is followed. In `worktree` mode, what is checked out is.
+        state: a folder for the private copy of a remote one.
+        mode: `head` reads what is committed; `worktree` the files as they are.
+        token_file: for http(s), read at each exchange.
+        limits: of each exchange with a server.
+
+    Raises:
+        Refused: the address or the mode is none we know.
+    """
+    if mode not in ("head", "worktree"):
+        raise Refused(f"the mode {mode!r} is unknown", why="it is head or worktree", do="give one of them")
+    path = local_path(url)
+    if path is None:
+        if mode == "worktree":
+            raise Refused(
+                "a remote repository has no working copy here",
+                why="only committed files can be fetched",
+                do="follow it in head mode, or give the path of a clone",
+            )
+        return BranchSource(open_branch(url, branch, state, token_file=token_file, limits=limits))
+    if mode == "worktree":
+        return WorktreeSource(path)
+    return BranchSource(LocalBranch(path, branch), watch=path)
+
+
+def open_branch(
+    url: str, name: str, state: Path, *, token_file: Path | None = None, limits: Limits | None = None
+) -> Branch:
+    """One branch of a local or remote repository, to read and to write."""
+    path = local_path(url)
+    if path is not None:
+        return LocalBranch(path, name)
+    bounds = limits or Limits()
+    remote = Remote(url, token_file, bounds)
+    home = hashlib.sha256(f"{remote.shown}\n{name}".encode()).hexdigest()[:16]
+    return Clone(remote, name, state / "git" / home, bounds)
+
+
+def local_path(url: str) -> Path | None:
+    """The path that a URL means on this machine; None is a remote one.
+
+    Raises:
+        Refused: it is neither.
+    """
+    parts = urlsplit(url)
+    if "://" not in url:
+        host, colon, _ = url.partition(":")
+        if colon and "/" not in host and not Path(url).exists():
+            raise _unknown("ssh")
+        return Path(url).expanduser().absolute()
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return None
+    raise _unknown(parts.scheme)
+
+
+class BranchSource:
+    """The committed files of one branch."""
+
+    def __init__(self, branch: Branch, watch: Path | None = None) -> None:
+        self.shown = branch.shown
+        self._branch = branch
+        self._watch = watch
+        self._last: Snapshot | None = None
+        # Whoever gave up waiting for a poll may ask again while it still runs.
+        self._one_at_a_time = threading.Lock()
+
+    def poll(self) -> Snapshot:
+        with self._one_at_a_time:
+            look = self._branch.look()
+            if look is None:
+                raise no_branch(self.shown, self._branch.name, self._branch.siblings())
+            self._last = self._read(look.tip)
+            return replace(self._last, rewritten=look.rewritten)
+
+    def held(self) -> Snapshot | None:
+        with self._one_at_a_time:
+            try:
+                tip = self._branch.held()
+                self._last = self._read(tip) if tip is not None else self._last
+            except OperatorError as e:
+                log.warning(
+                    "what is held of a repository cannot be read: %s", e.sentence, extra={"repository": self.shown}
+                )
+            return self._last
+
+    def at(self, rev: str) -> Snapshot:
+        with self._one_at_a_time:
+            if self._branch.held() is None:
+                self._branch.look()
+            with readable(self._branch) as repo:
+                return snapshot_of(repo, resolve(repo, rev, self.shown), self._known())
+
+    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+        with self._one_at_a_time:
+            new = self._last.commit if self._last else None
+            if new is None:
+                return ()
+            old = commit or new
+            found, way_known = self._trailers(old, new)
+            if not way_known and not self._holds(old) and self._deepen():
+                found, way_known = self._trailers(old, new)
+            if not way_known:
+                log.warning(
+                    "the commits between two are not known: only the last one's trailers count",
+                    extra={"repository": self.shown, "since": commit, "commit": new},
+                )
+            return found
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        if self._watch is None:
+            return ()
+        with opened(self._watch) as repo:
+            return _control_folders(repo)
+
+    def close(self) -> None:
+        self._branch.close()
+
+    def _read(self, tip: ObjectID) -> Snapshot:
+        if self._last is not None and self._last.commit == tip.decode():
+            return self._last
+        return read_tip(self._branch, tip, lambda repo, commit: snapshot_of(repo, commit, self._known()))
+
+    def _trailers(self, old: str, new: str) -> tuple[tuple[Trailer, ...], bool]:
+        with readable(self._branch) as repo:
+            return trailers_between(repo, ObjectID(old.encode()), ObjectID(new.encode()))
+
+    def _holds(self, commit: str) -> bool:
+        with readable(self._branch) as repo:
+            return is_commit(repo, ObjectID(commit.encode()))
+
+    def _deepen(self) -> bool:
+        try:
+            return self._branch.renew(DEEPER)
+        except OperatorError:
+            return False
+
+    def _known(self) -> Mapping[str, Blob]:
+        """The blobs of the last snapshot, by id: what did not change is not read again."""
+        return {blob.id: blob for blob in self._last.files.values()} if self._last else {}
+
+
+class WorktreeSource:
+    """The files of a working copy as they are, committed or not."""
+
+    def __init__(self, root: Path) -> None:
+        self.shown = str(root)
+        self._root = root
+        self._head: Snapshot | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def poll(self) -> Snapshot:
+        with self._one_at_a_time, self._opened() as repo:
+            before, head = self._head, self._read_head(repo)
+            files, bad = read_worktree(self._root).result()
+            identity = identity_of(files, bad)
+            rewritten = before is not None and before.commit != UNBORN and not _leads(repo, before, head)
+            return replace(
+                head,
+                files=files,
+                bad=bad,
+                identity=identity,
+                dirty=identity != head.identity or head.commit == UNBORN,
+                rewritten=rewritten,
+            )
+
+    def held(self) -> Snapshot | None:
+        return self.poll()
+
+    def at(self, rev: str) -> Snapshot:
+        with self._one_at_a_time, self._opened() as repo:
+            return snapshot_of(repo, resolve(repo, rev, self.shown), {})
+
+    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+        with self._one_at_a_time, self._opened() as repo:
+            head = self._read_head(repo).commit
+            if head == UNBORN:
+                return ()
+            return trailers_between(repo, ObjectID((commit or head).encode()), ObjectID(head.encode()))[0]
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        with self._opened() as repo:
+            root = self._root.resolve()
+            return (root, *(folder for folder in _control_folders(repo) if folder != root / ".git"))
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _read_head(self, repo: Repo) -> Snapshot:
+        tip = repo.refs.follow(Ref(b"HEAD"))[1]
+        if tip is None:
+            self._head = Snapshot(UNBORN, 0, "", "", identity_of({}, ()), {}, ())
+        elif self._head is None or self._head.commit != tip.decode():
+            known = {blob.id: blob for blob in self._head.files.values()} if self._head else {}
+            self._head = snapshot_of(repo, tip, known)
+        return self._head
+
+    @contextmanager
+    def _opened(self) -> Iterator[Repo]:
+        try:
+            with opened(self._root) as repo:
+                if repo.bare:
+                    raise Refused(
+                        f"{self._root} has no working copy",
+                        why="it is a bare repository",
+                        do="follow it in head mode",
+                    )
+                yield repo
+        except Damaged as e:
+            raise Unreachable(f"{self._root} cannot be read", why=str(e), do="run git fsck in it") from None
+
+
+def _leads(repo: Repo, before: Snapshot, now: Snapshot) -> bool:
+    old, new = before.commit, now.commit
+    return old == new or between(repo, ObjectID(old.encode()), ObjectID(new.encode())).forward
+
+
+def _control_folders(repo: Repo) -> tuple[Path, ...]:
+    """Where HEAD is, and where the refs are: two folders in a linked working copy."""
+    found = (Path(repo.controldir()).resolve(), Path(repo.commondir()).resolve())
+    return tuple(dict.fromkeys(found))
+
+
+def _unknown(scheme: str) -> Refused:
+    return Refused(
+        "the repository's address is none that llmgw follows",
+        why=f"{scheme or 'it'} is not a path, file:// on this machine, http:// or https://",
+        do="give the repository's path or its https address",
+    )

@@ -1,0 +1,263 @@
+"""The branch that control writes what it sees to: its own history in the fleet's repository."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dulwich.objects import Blob, ObjectID, ShaFile, Tree
+from dulwich.repo import Repo
+
+from llmgw.errors import Refused
+from llmgw.sources.branch import read_tip, readable
+from llmgw.sources.commits import Edit, commit_of
+from llmgw.sources.git import open_branch
+from llmgw.sources.history import trailers_of
+from llmgw.sources.lock import Lock
+from llmgw.sources.objects import is_commit, load, load_commit
+from llmgw.sources.races import until_won
+from llmgw.sources.remote import Limits
+from llmgw.sources.revision import resolve
+from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES
+from llmgw.sources.snapshot import Trailer
+
+OWNED = (
+    "README.md",
+    "estimates.yaml",
+    "inventory.yaml",
+    "mirror.yaml",
+    "models",
+    "nodes",
+    "problems.yaml",
+    "summary.yaml",
+)
+"""Entries of the top folder that are ours as a whole: each write replaces them.
+Whatever else is on the branch was put there by somebody, and stays."""
+
+LOOK_AGAIN_S = 60.0
+"""How old what is known of a remote branch may be when nothing is to be written:
+after that, a branch that was deleted or edited by hand is found and made good."""
+
+DEPTH_OF_LOG = 50
+
+
+class LogEntry(NamedTuple):
+    """One commit of the branch."""
+
+    commit: str
+    committed_at: int
+    """UTC seconds."""
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTree:
+    """What one commit of the branch says."""
+
+    commit: str
+    files: dict[str, bytes]
+    """Ours, by path, sorted."""
+    subject: str
+    committed_at: int
+    """UTC seconds."""
+    trailers: tuple[Trailer, ...]
+
+
+class StatusBranch:
+    """`llmgw/status/<cluster>`: read by anybody, written by one control.
+
+    Args:
+        url: of the repository, as for `open_source`.
+        cluster: the fleet's name.
+        state: a folder for the lock, and for the copy of a remote one.
+        token_file: for http(s), read at each exchange.
+        limits: of each exchange with a server.
+    """
+
+    def __init__(
+        self, url: str, cluster: str, state: Path, token_file: Path | None = None, *, limits: Limits | None = None
+    ) -> None:
+        self.name = f"llmgw/status/{cluster}"
+        self._cluster = cluster
+        self._branch = open_branch(url, self.name, state, token_file=token_file, limits=limits)
+        self._state = state
+        self._lock: Lock | None = None
+        self._looked_at: float | None = None
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def shown(self) -> str:
+        """The repository, as errors and logs name it."""
+        return self._branch.shown
+
+    def read(self) -> StatusTree | None:
+        """What the branch says now. None: there is no such branch.
+
+        Raises:
+            Unreachable, Refused: it cannot be said, which is not the same.
+        """
+        with self._one_at_a_time:
+            look = self._branch.look()
+            return read_tip(self._branch, look.tip, _read) if look is not None else None
+
+    def at(self, rev: str) -> StatusTree:
+        """What a commit of the branch said: its id or part of it, or `HEAD~2` from its tip.
+
+        Raises:
+            Refused: nothing that is held has that name.
+        """
+        with self._one_at_a_time:
+            rev = f"refs/heads/{self.name}{rev[4:]}" if rev == "HEAD" or rev.startswith(("HEAD~", "HEAD^")) else rev
+            with readable(self._branch) as repo:
+                return _read(repo, resolve(repo, rev, self.shown))
+
+    def log(self, n: int) -> list[LogEntry]:
+        """The last `n` commits, youngest first; fewer where there are no more."""
+        with self._one_at_a_time:
+            look = self._branch.look()
+            if look is None:
+                return []
+            with readable(self._branch) as repo:
+                found, whole = _log(repo, look.tip, n)
+            if not whole and self._branch.renew(max(n, DEPTH_OF_LOG)):
+                with readable(self._branch) as repo:
+                    found, _ = _log(repo, look.tip, n)
+            return found
+
+    def preflight(self) -> None:
+        """Asks at the start whether the branch can be written at all.
+
+        Raises:
+            Refused: the name is taken, or we have not the right.
+            Unreachable: it cannot be asked.
+        """
+        with self._one_at_a_time:
+            self._branch.may_write()
+
+    def write(
+        self,
+        files: Mapping[str, bytes],
+        *,
+        subject: str,
+        body: str = "",
+        trailers: Mapping[str, str] | None = None,
+        author: str,
+        now: float,
+    ) -> str | None:
+        """Makes our part of the branch what `files` says, and says the commit's id.
+
+        Args:
+            files: the whole of it, by path: what is not here is removed.
+            subject: what happened, in a line.
+            body: the rest of it.
+            trailers: `Key: value` lines for programs.
+            author: `Name <address>`.
+            now: UTC seconds.
+
+        Returns:
+            None where the branch says that already: no commit is made.
+
+        Raises:
+            Refused: another control writes this fleet's status, or the server will not have it.
+            Unreachable: it cannot be written now.
+        """
+        strangers = sorted(path for path in files if path.partition("/")[0] not in OWNED)
+        if strangers:
+            raise ValueError(f"{strangers[0]} is not a path of the status branch's own")
+        message = _message(subject, body, trailers or {})
+        with self._one_at_a_time:
+            if self._lock is None:
+                path = self._state / f"status-{self._cluster}.lock"
+                self._lock = Lock(path, of=f"the status of {self._cluster}")
+
+            def attempt(tries: int) -> tuple[bool, ObjectID | None]:
+                parent = self._tip(now, anew=tries > 0)
+                if parent is None:
+                    tree, objects = _place(None, None, files)
+                else:
+                    # Its tip may be a younger one than was asked for, in a copy
+                    # that had to be made anew: then the swap is lost, and this runs again.
+                    tree, objects = read_tip(self._branch, parent, lambda repo, tip: _place(repo, tip, files))
+                    if not objects:
+                        return True, None
+                commit = commit_of(tree, parent, message=message, author=author, now=now)
+                return self._branch.swap(parent, commit.id, [*objects, commit]), commit.id
+
+            made = until_won(attempt, shown=self.shown, branch=self.name)
+            return made.decode() if made is not None else None
+
+    def close(self) -> None:
+        """Lets another process write."""
+        with self._one_at_a_time:
+            self._branch.close()
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _tip(self, now: float, *, anew: bool) -> ObjectID | None:
+        """Where the branch is. A push finds out by itself when that is old, so it is not always asked."""
+        fresh = self._looked_at is not None and 0 <= now - self._looked_at < LOOK_AGAIN_S
+        if fresh and not anew and (held := self._branch.held()) is not None:
+            return held
+        look = self._branch.look()
+        self._looked_at = now
+        return look.tip if look is not None else None
+
+
+def _place(repo: Repo | None, tip: ObjectID | None, files: Mapping[str, bytes]) -> tuple[ObjectID, list[ShaFile]]:
+    """The tree with our part replaced, and the objects of it that are new: none where it is the same."""
+    before = load_commit(repo, tip).tree if repo is not None and tip is not None else None
+    edit = Edit(repo, before, files, clear=OWNED)
+    return edit.tree, edit.new_objects(before)
+
+
+def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
+    lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
+    return "\n\n".join(part for part in (" ".join(subject.split()), body.strip(), "\n".join(lines)) if part)
+
+
+def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:
+    commit = load_commit(repo, commit_id)
+    files: dict[str, bytes] = {}
+    left = MAX_ENTRIES
+    todo = [
+        entry for entry in load(repo, commit.tree, Tree).iteritems() if entry.path.decode("utf-8", "replace") in OWNED
+    ]
+    while todo:
+        here, mode, object_id = todo.pop()
+        path = here.decode("utf-8", "replace")
+        left -= 1
+        if left < 0 or path.count("/") > MAX_DEPTH:
+            raise Refused(
+                f"the status of {commit_id.decode()[:10]} was not read",
+                why="somebody put more on the branch than a status has",
+                do="delete the branch: it is written again",
+            )
+        if stat.S_ISDIR(mode):
+            todo += [entry.in_path(here) for entry in load(repo, object_id, Tree).iteritems()]
+        elif stat.S_ISREG(mode):
+            files[path] = load(repo, object_id, Blob).data
+    return StatusTree(
+        commit=commit_id.decode(),
+        files=dict(sorted(files.items())),
+        subject=commit.subject,
+        committed_at=commit.at,
+        trailers=tuple(trailers_of(commit)),
+    )
+
+
+def _log(repo: Repo, tip: ObjectID, n: int) -> tuple[list[LogEntry], bool]:
+    """The first parents, and whether they are all there are, or as many as were asked for."""
+    found: list[LogEntry] = []
+    here: ObjectID | None = tip
+    while here is not None and len(found) < n:
+        if found and not is_commit(repo, here):
+            return found, False
+        commit = load_commit(repo, here)
+        found.append(LogEntry(here.decode(), commit.at, commit.subject))
+        here = next(iter(commit.parents), None)
+    return found, True

@@ -1,0 +1,105 @@
+"""When to look at the repository again: soon after it changed, and now and then anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from watchfiles import awatch
+
+from llmgw.sources.scope import FOLDERS, SERVER
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_MS = 250
+"""Changes that come together count once. A lone one is seen after `STEP_MS`."""
+STEP_MS = 50
+
+LOCK_WAIT_S = 10.0
+"""A git that holds the index for longer was killed, and left its lock behind."""
+LOCK_STEP_S = 0.05
+
+OWN_BRANCHES = ("refs", "heads", "llmgw", "status")
+"""What we write ourselves is no news."""
+
+
+async def changes(paths: Sequence[Path], *, poll_s: float, jitter: float) -> AsyncIterator[None]:
+    """Yields when it is time to look again.
+
+    Args:
+        paths: what to watch, from `Source.watch_paths`; empty where only polling helps.
+        poll_s: the longest wait between two looks, give or take the jitter.
+        jitter: the share of `poll_s` by which each wait differs at random, so that
+            many who follow one server do not ask in the same moment.
+    """
+    news = asyncio.Event()
+    watcher = asyncio.create_task(_watch(paths, news, retry_s=poll_s)) if paths else None
+    try:
+        while True:
+            wait = poll_s * (1 + jitter * random.uniform(-1, 1))  # noqa: S311 - spreads, hides nothing
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await news.wait()
+            await _unlocked(paths)
+            news.clear()
+            yield
+    finally:
+        if watcher is not None:
+            watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+
+
+async def _watch(paths: Sequence[Path], news: asyncio.Event, *, retry_s: float) -> None:
+    while True:
+        try:
+            async for _ in awatch(
+                *paths,
+                watch_filter=lambda _, path: any(matters(root, Path(path)) for root in paths),
+                debounce=DEBOUNCE_MS,
+                step=STEP_MS,
+            ):
+                news.set()
+        except OSError as e:
+            # A folder that is not there yet, or no inotify watches left.
+            log.warning("the repository is not watched, only polled", extra={"why": str(e)})
+        await asyncio.sleep(retry_s)
+
+
+def matters(root: Path, changed: Path) -> bool:
+    """Whether a changed path below a watched one can change what is asked for.
+
+    `git status` alone touches three files in .git, a commit 28: of these only
+    HEAD and the refs say something.
+    """
+    try:
+        parts = changed.relative_to(root).parts
+    except ValueError:
+        return False
+    if parts[:1] == (".git",):
+        parts = parts[1:]
+    elif not _is_control_folder(root):
+        return parts[:1] == (SERVER,) or (
+            parts[:1] in [(folder,) for folder in FOLDERS] and not any(part.startswith(".") for part in parts)
+        )
+    if not parts or parts[-1].endswith(".lock") or parts[: len(OWN_BRANCHES)] == OWN_BRANCHES:
+        return False
+    return parts in (("HEAD",), ("packed-refs",)) or parts[0] == "refs"
+
+
+async def _unlocked(paths: Sequence[Path]) -> None:
+    """Waits while git writes a working copy: halfway through, it is neither the old one nor the new."""
+    locks = [root / ".git" / "index.lock" for root in paths if not _is_control_folder(root)]
+    for _ in range(round(LOCK_WAIT_S / LOCK_STEP_S)):
+        if not any(lock.exists() for lock in locks):
+            return
+        await asyncio.sleep(LOCK_STEP_S)
+
+
+def _is_control_folder(root: Path) -> bool:
+    # A linked working copy's has no objects, and says where they are.
+    return (root / "HEAD").is_file() and ((root / "objects").is_dir() or (root / "commondir").is_file())
