@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from llmgw.catalog.problem import Problem
 from llmgw.core.wanted import ALLOW_REMOVALS, Wanted, judge
-from llmgw.errors import OperatorError
+from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import Source
-from llmgw.sources.reading import Reader
+from llmgw.sources.reading import catalog_of
 from llmgw.sources.snapshot import Snapshot, Trailer
 from llmgw.sources.watch import changes
 
@@ -57,22 +57,31 @@ class Follower:
         """
         self._source, self._cluster, self._poll_s = source, cluster, poll_s
         self._running, self._held_versions = running, held_versions
-        self._reader = Reader()
         self._identity = ""
         self._last = last
         self.trouble = ""
         """Why the last look failed. What was wanted before still is."""
+
+    async def first_look(self, found: Callable[[Followed], None]) -> None:
+        """Look once before anything else, so that a wrong address is said by the command that gave it.
+
+        Raises:
+            Refused: the repository or its branch is not there.
+        """
+        await self.look(found, refuse=True)
 
     async def follow(self, found: Callable[[Followed], None]) -> None:
         """Look for ever, and hand on each look that found something new."""
         async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s, jitter=JITTER):
             await self.look(found)
 
-    async def look(self, found: Callable[[Followed], None]) -> None:
+    async def look(self, found: Callable[[Followed], None], *, refuse: bool = False) -> None:
         """Look once. A repository that is away is said and changes nothing."""
         try:
             snapshot = await asyncio.to_thread(self._source.poll)
         except OperatorError as e:
+            if refuse and isinstance(e, Refused):
+                raise
             if str(e) != self.trouble:
                 log.warning("the repository cannot be read; what was wanted still is: %s", e.sentence)
             self.trouble = str(e)
@@ -86,7 +95,7 @@ class Follower:
         found(await self._judged(snapshot))
 
     async def _judged(self, snapshot: Snapshot) -> Followed:
-        catalog = self._reader.read(snapshot, cluster=self._cluster)
+        catalog = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
         trailers: Iterable[Trailer] = ()
         if self._last is not None:
             since = self._last.commit

@@ -48,6 +48,7 @@ class Loop:
         self,
         *,
         memory: Memory,
+        news: asyncio.Event,
         reports: Reports,
         tables: Tables,
         writer: Writer,
@@ -58,23 +59,19 @@ class Loop:
         self.followed: Followed | None = None
         self.plan: Plan | None = None
         self.memory = memory
-        self._reports, self._tables, self._writer, self._now = reports, tables, writer, now
+        self._reports, self._tables, self._writer, self.now = reports, tables, writer, now
         self._mirror_key_file = mirror_key_file
         self._mirror: Mirror | None = None
         self._mirror_seen: MirrorSeen | None = None
         self._mirror_trouble = ""
-        self._news = asyncio.Event()
+        self._news = news
         self._mirror_news = asyncio.Event()
-
-    def news(self) -> None:
-        """Something changed: the next pass is soon."""
-        self._news.set()
 
     def found(self, followed: Followed) -> None:
         """Take up what the repository came to."""
         self.followed = followed
         self._mirror_news.set()
-        self.news()
+        self._news.set()
 
     def running(self) -> Iterable[str]:
         """Names of models that replicas run of, as far as nodes have said."""
@@ -112,7 +109,7 @@ class Loop:
         if followed.wanted is None:
             self._writer.offer_problems(followed.commit, followed.problems)
             return
-        now, seen = self._now(), self.observe()
+        now, seen = self.now(), self.observe()
         plan = decide(followed.wanted, seen, self.memory, now)
         self.memory = plan.memory
         if plan.settled:
@@ -173,7 +170,7 @@ class Loop:
             self._mirror_trouble = str(e)
         if seen != self._mirror_seen:
             self._mirror_seen = seen
-            self.news()
+            self._news.set()
 
     async def close(self) -> None:
         """End what is open to the mirror."""

@@ -82,7 +82,7 @@ class Writer:
 
     def offer_problems(self, commit: str, problems: Iterable[Problem]) -> None:
         """Say that nothing is wanted, since no server.yaml could be used."""
-        said = tuple(p.sentence for p in problems)
+        said = tuple(p.line_form() for p in problems)
         self.offer(FleetStatus(self._cluster, commit, settled=False, models=(), nodes=(), problems=said), None)
 
     async def run(self) -> None:

@@ -171,7 +171,7 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
         models=tuple(_model(name, wanted.models.get(name), fleet, plan) for name in names),
         nodes=tuple(_node(n) for n in fleet.nodes.values()),
         mirror=_mirror(wanted, seen, plan),
-        problems=tuple(p.sentence for p in wanted.problems),
+        problems=tuple(p.line_form() for p in wanted.problems),
         held=wanted.held,
     )
 

@@ -84,11 +84,8 @@ def judge(
     for name, entry in models.items():
         if why := _rebuilt(entry.model, before.get(name), held_versions):
             models[name] = replace(before[name], frozen=why)
-    broken = {p.path for p in catalog.problems if p.path.startswith("catalog/")} | set(catalog.unreadable_paths)
     for name, kept in sorted(before.items()):
-        if name in models:
-            continue
-        if why := _why_frozen(name, kept, broken, catalog.problems):
+        if name not in models and (why := _why_frozen(name, kept, catalog)):
             models[name] = replace(kept, frozen=why)
     wanted = Wanted(
         commit=commit,
@@ -97,7 +94,7 @@ def judge(
         models=dict(sorted(models.items())),
         keys=catalog.keys,
         problems=catalog.problems,
-        complete=not broken,
+        complete=not catalog.unreadable_paths,
     )
     return _guarded(wanted, last, set(running), allowed_removals)
 
@@ -123,12 +120,12 @@ def _rebuilt(model: Model, known: WantedModel | None, held_versions: Container[s
     )
 
 
-def _why_frozen(name: str, kept: WantedModel, broken: set[str], problems: tuple[Problem, ...]) -> str:
-    for problem in problems:
-        if problem.model == name or problem.path == kept.path:
-            return f"stays as it was at {kept.commit[:8]}: {problem.sentence}"
-    if broken:
-        return f"not removed while {', '.join(sorted(broken)[:3])} cannot be read"
+def _why_frozen(name: str, kept: WantedModel, catalog: Catalog) -> str:
+    if name in catalog.frozen:
+        mine = [p for p in catalog.problems if p.model == name or p.path == kept.path]
+        return f"stays as it was at {kept.commit[:8]}: {mine[0].line_form() if mine else 'its file has a problem'}"
+    if catalog.unreadable_paths:
+        return f"not removed while {', '.join(catalog.unreadable_paths[:3])} cannot be read"
     return ""
 
 

@@ -1,0 +1,114 @@
+"""The command line: which commands there are, and what their exit codes mean.
+
+A command's module is imported when that command is called, so `llmgw --help`
+costs no more than this file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+import typer
+from typer.exceptions import TyperException
+
+from llmgw import __version__
+from llmgw.errors import Exit, OperatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command is, and what it does in one line."""
+
+    module: str
+    function: str
+    help: str
+
+
+COMMANDS: dict[tuple[str, ...], Command] = {
+    ("up",): Command("up", "up", "Run a whole fleet on this machine, from a repository."),
+    ("demo",): Command("demo", "demo", "Run the main job on a model of 98 MB, from nothing."),
+    ("init",): Command("init", "init", "Write a new fleet repository that validates as it stands."),
+    ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
+    ("plan",): Command("plan", "plan", "Say what a change would do."),
+    ("status",): Command("status", "status", "Say how the fleet is."),
+    ("control",): Command("serve", "control", "Run control: the reconciler, and the API of agents and gateways."),
+    ("gateway",): Command("serve", "gateway", "Run a gateway: one OpenAI-compatible endpoint."),
+    ("mirror", "serve"): Command("serve", "mirror", "Run the mirror: holds weights and serves their bytes."),
+    ("key", "new"): Command("key", "new", "Make a key for a node, a gateway, an operator or a client."),
+    ("unit",): Command("unit", "unit", "Print a systemd unit for a process."),
+    ("schema",): Command("schema", "schema", "Write or check the JSON Schemas that editors use."),
+}
+
+GROUPS = {"mirror": "The mirror.", "key": "Keys."}
+
+
+def main() -> None:
+    """Run the command that was named, and exit with a code that means the same in every one."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line."""
+    try:
+        code = _app(arguments)(args=arguments, prog_name="llmgw", standalone_mode=False)
+    except OperatorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return int(e.code)
+    except TyperException as e:
+        show = getattr(e, "show", None)
+        print(f"error: {e.format_message()}", file=sys.stderr) if show is None else show()
+        return Exit.USAGE
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # `llmgw status | head` is no failure; what was not read was not wanted.
+        sys.stderr.close()
+        return Exit.DONE
+    return code if isinstance(code, int) else Exit.DONE
+
+
+def _app(arguments: list[str]) -> typer.Typer:
+    words = tuple(a for a in arguments if not a.startswith("-"))
+    app = _typer("Runs language models on your own machines from a git repository.")
+    app.callback(invoke_without_command=True)(_version)
+    groups = {name: _typer(text) for name, text in GROUPS.items()}
+    for name, group in groups.items():
+        app.add_typer(group, name=name)
+    for path, command in COMMANDS.items():
+        called = words[: len(path)] == path
+        function = _load(command) if called else _listed
+        (groups[path[0]] if len(path) > 1 else app).command(path[-1], help=None if called else command.help)(function)
+    return app
+
+
+def _typer(text: str) -> typer.Typer:
+    return typer.Typer(
+        help=text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True
+    )
+
+
+def _load(command: Command) -> Callable[..., object]:
+    function: Callable[..., object] = getattr(import_module(f"llmgw.cli.{command.module}"), command.function)
+    return function
+
+
+def _listed() -> None:
+    """Stands for a command that is listed and not called."""
+
+
+def _version(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version.")
+) -> None:
+    if version:
+        print(f"llmgw {__version__}")
+        raise typer.Exit(Exit.DONE)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(Exit.DONE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Process 1, put together: the repository, the fleet's API, the loop and the status.
+
+Everything this process is told is read here, once. Nothing of it is lost with
+its disk: what runs is reported by the nodes, and what a restart must know
+besides is in the status branch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+
+from llmgw.control.callers import CallerId, LocalKeys, Role, callers, read_local, sha256_of
+from llmgw.control.follow import Followed, Follower
+from llmgw.control.loop import Loop
+from llmgw.control.operators import Operators
+from llmgw.control.tables import Tables
+from llmgw.control.writer import Writer
+from llmgw.core.memory import Memory
+from llmgw.errors import OperatorError, Refused
+from llmgw.net.answers import refusal
+from llmgw.net.listen import listener
+from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
+from llmgw.sources.git import open_source
+from llmgw.sources.status_branch import StatusBranch
+from llmgw.sources.status_files import Recorded, from_files, observed, remembered
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8083
+
+Handler = Callable[[web.Request, CallerId], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlConfig:
+    """What control must know before it can read the repository."""
+
+    repo: str
+    cluster: str
+    state: Path
+    """Caches, and nothing that is missed."""
+    branch: str = "main"
+    mode: str = "head"
+    """head | worktree: what is committed, or the files as they are."""
+    listen: tuple[str, int] = ("127.0.0.1", DEFAULT_PORT)
+    local_keys: Path | None = None
+    git_token_file: Path | None = None
+    mirror_key_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    """Listen beyond loopback without TLS."""
+    poll_s: float = 30.0
+
+
+async def serve(config: ControlConfig, *, ready: Callable[[tuple[str, int]], None] | None = None) -> None:
+    """Run until told to stop.
+
+    Args:
+        config: all it is told.
+        ready: called with the bound address.
+
+    Raises:
+        Refused: it cannot start as it is told to: the repository is not there, the port is in use.
+    """
+    _check(config)
+    config.state.mkdir(parents=True, exist_ok=True)
+    process = Control(config, await asyncio.to_thread(_recorded, config))
+    await process.run(ready)
+
+
+def _check(config: ControlConfig) -> None:
+    host = config.listen[0]
+    beyond = host != "localhost" and not ip_address(host).is_loopback
+    if beyond and config.tls_cert is None and not config.insecure:
+        raise Refused(
+            f"control does not listen on {host} without TLS",
+            why="keys of nodes and operators would cross the network readable",
+            do="give --tls-cert and --tls-key, or --insecure where the network is trusted",
+        )
+
+
+def _recorded(config: ControlConfig) -> Recorded | None:
+    """What the status branch says, or None where it says nothing that can be used."""
+    branch = _status_branch(config)
+    try:
+        tree = branch.read()
+        return from_files(tree.files) if tree else None
+    except OperatorError as e:
+        # Control goes on without it: nodes report what runs, and the next commit writes it anew.
+        log.warning("the status branch was not taken up: %s", e.sentence)
+        return None
+
+
+def _status_branch(config: ControlConfig) -> StatusBranch:
+    return StatusBranch(config.repo, config.cluster, config.state / "status", token_file=config.git_token_file)
+
+
+class Control:
+    """One running control."""
+
+    def __init__(self, config: ControlConfig, recorded: Recorded | None) -> None:
+        """Wire the parts; nothing runs yet."""
+        self._config = config
+        self._local = read_local(config.local_keys) if config.local_keys else LocalKeys()
+        self._callers: Mapping[str, CallerId] = {}
+        self._source = open_source(
+            config.repo,
+            branch=config.branch,
+            state=config.state / "repository",
+            mode=config.mode,
+            token_file=config.git_token_file,
+        )
+        news = asyncio.Event()
+        self._reports = Reports(on_news=news.set)
+        self._tables = Tables(on_demand=news.set)
+        self._writer = Writer(
+            _status_branch(config),
+            cluster=config.cluster,
+            committed=recorded.status if recorded else None,
+            now=time.time,
+        )
+        if recorded:
+            self._reports.seed(observed(recorded).nodes)
+        self.loop = Loop(
+            memory=remembered(recorded, now=time.time()) if recorded else Memory(started_at=time.time()),
+            news=news,
+            reports=self._reports,
+            tables=self._tables,
+            writer=self._writer,
+            mirror_key_file=config.mirror_key_file,
+            now=time.time,
+        )
+        self._follower = Follower(
+            self._source,
+            cluster=config.cluster,
+            last=recorded.wanted if recorded else None,
+            running=self.loop.running,
+            held_versions=self.loop.held_versions,
+            poll_s=config.poll_s,
+        )
+        self._operators = Operators(self.loop, self._writer, self._follower)
+
+    async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
+        """Serve, follow and pass until told to stop; then commit what is left and end."""
+        await self._follower.first_look(self._found)
+        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        sock = listener("control", self._config.listen, flag="--listen")
+        await web.SockSite(runner, sock, ssl_context=self._tls()).start()
+        if ready is not None:
+            host, port = sock.getsockname()[:2]
+            ready((host, port))
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                work = [
+                    tasks.create_task(self._follower.follow(self._found)),
+                    tasks.create_task(self.loop.watch_mirror()),
+                    tasks.create_task(self.loop.run()),
+                    tasks.create_task(self._writer.run()),
+                ]
+                await stop.wait()
+                for task in work:
+                    task.cancel()
+        finally:
+            await self._writer.flush()
+            await runner.cleanup()
+            await self.loop.close()
+            self._source.close()
+
+    def _found(self, followed: Followed) -> None:
+        if followed.wanted is not None:
+            self._callers = callers(followed.wanted.server, self._local)
+        self.loop.found(followed)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self._config.tls_cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self._config.tls_cert, self._config.tls_key)
+        except (OSError, ssl.SSLError) as e:
+            raise Refused(
+                "the certificate of control cannot be used", why=str(e), do="name a PEM certificate and its key"
+            ) from None
+        return context
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_REPORT_BYTES, middlewares=[_sentences])
+        routes = app.router
+        routes.add_post("/agent/v1/report", self._for(Role.NODE, lambda r, c: self._reports.handle(r, c.name)))
+        routes.add_get("/gateway/v1/table", self._for(Role.GATEWAY, lambda r, _: self._tables.get(r)))
+        routes.add_post("/gateway/v1/demand", self._for(Role.GATEWAY, lambda r, c: self._tables.demand(r, c.name)))
+        routes.add_get("/v1/health", self._operators.health)
+        routes.add_get("/v1/status", self._for(Role.OPERATOR, lambda r, _: self._operators.status(r)))
+        routes.add_get("/v1/seen", self._for(Role.OPERATOR, lambda r, _: self._operators.seen(r)))
+        return app
+
+    def _for(self, role: Role, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def checked(request: web.Request) -> web.Response:
+            if not self._callers:
+                return refusal(503, "control has not read its repository yet", "it has just started", "try again")
+            sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+            caller = self._callers.get(sha256_of(sent))
+            if caller is None:
+                return refusal(
+                    401,
+                    "this key is not known here",
+                    "server.yaml lists the sha256 of every key that may call",
+                    "make one with `llmgw key new`, and merge what it prints",
+                )
+            if caller.role is not role:
+                return refusal(
+                    403, f"this is the key of a {caller.role}", f"this path is for a {role}", f"use a {role}'s key"
+                )
+            return await handler(request, caller)
+
+        return checked
+
+
+@web.middleware
+async def _sentences(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every answer that is not good has a sentence; a bug answers 500, is logged, and control goes on."""
+    try:
+        return await handler(request)
+    except web.HTTPException as e:
+        return refusal(
+            e.status, f"{request.method} {request.path} is not answered here", e.reason, "see docs/protocol.md"
+        )
+    except Exception:
+        log.exception("a request to control failed", extra={"path": request.path})
+        return refusal(500, "control failed at this", "it is a bug", "see control's log, and report it")

@@ -1,0 +1,55 @@
+"""What operators ask control: how it is, what it sees, and enough to plan with."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from llmgw import __version__
+from llmgw.control.follow import Follower
+from llmgw.control.loop import Loop
+from llmgw.control.writer import Writer
+from llmgw.core.live import Live, SeenNow, without_keys
+from llmgw.core.status import status
+
+
+class Health(Struct, frozen=True):
+    """`GET /v1/health`, for whoever restarts processes: no key is needed, and nothing is told."""
+
+    ok: bool
+    version: str
+    settled: bool
+
+
+class Operators:
+    """Answers operators."""
+
+    def __init__(self, loop: Loop, writer: Writer, follower: Follower) -> None:
+        self._loop, self._writer, self._follower = loop, writer, follower
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Whether control runs."""
+        settled = self._loop.plan is not None and self._loop.plan.settled
+        return _json(Health(ok=True, version=__version__, settled=settled))
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """The status as it is now."""
+        loop = self._loop
+        wanted = loop.followed.wanted if loop.followed else None
+        seen = loop.observe()
+        now = None
+        if wanted is not None and loop.plan is not None:
+            now = status(wanted, seen, loop.plan, loop.now())
+        trouble = tuple(t for t in (self._follower.trouble, self._writer.trouble) if t)
+        return _json(Live(now, loop.plan.held if loop.plan else (), without_keys(seen), trouble))
+
+    async def seen(self, _request: web.Request) -> web.Response:
+        """What a plan is made of."""
+        loop = self._loop
+        commit = loop.followed.commit if loop.followed else ""
+        return _json(SeenNow(commit, without_keys(loop.observe()), loop.memory))
+
+
+def _json(value: Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

@@ -1,0 +1,127 @@
+"""What passes would do one after another, in a world where everything ordered comes true.
+
+`llmgw plan` is this: the same `decide`, on a fleet as it was seen, until nothing
+is left to do.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from llmgw.core.actions import Action, Fetch, Held, Plan, Remove, Start, Stop
+from llmgw.core.decide import decide
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
+from llmgw.core.memory import Memory, Placement
+from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.wanted import Wanted
+from llmgw_agent.protocol import HeldVersion, Phase, ReplicaReport, split_id
+
+STEP_S = 20.0
+"""Seconds that pass between two looks: long enough for a short wait to be over."""
+MOST_STEPS = 500
+
+
+class Step(Struct, frozen=True):
+    """What one pass does, all of it at the same time."""
+
+    actions: tuple[Action, ...]
+
+
+class Course(Struct, frozen=True):
+    """What would happen, and what would be left."""
+
+    steps: tuple[Step, ...]
+    held: tuple[Held, ...]
+    """What is not done in the end, and why."""
+    end: Observed
+    settled: bool
+    """Whether it came to rest within the steps that were looked at."""
+
+
+def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course:
+    """Pass until nothing is left to do.
+
+    Args:
+        wanted: what the change would ask.
+        seen: the fleet as it was seen.
+        memory: of control, or a fresh one that is settled.
+        now: UTC seconds.
+    """
+    steps: list[Step] = []
+    plan = decide(wanted, seen, memory, now)
+    while plan.actions and len(steps) < MOST_STEPS:
+        steps.append(Step(plan.actions))
+        seen = after(wanted, seen, plan)
+        now += STEP_S
+        plan = decide(wanted, seen, plan.memory, now)
+    return Course(tuple(steps), plan.held, seen, settled=not plan.actions)
+
+
+def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:
+    """What would be seen next, had everything of a plan come true at once."""
+    starts = {(a.id, a.generation, a.node) for a in plan.actions if isinstance(a, Start)}
+    gone = {(a.id, a.generation, a.node) for a in plan.actions if isinstance(a, Stop)}
+    kept = {(p.id, p.generation, p.node) for p in plan.placements}
+    started = [p for p in plan.placements if (p.id, p.generation, p.node) in starts]
+    nodes = tuple(_node(wanted, node, [p for p in started if p.node == node.name], gone, kept) for node in seen.nodes)
+    return Observed(nodes, _mirror(seen.mirror, plan))
+
+
+def _node(
+    wanted: Wanted,
+    node: NodeSeen,
+    started: list[Placement],
+    gone: set[tuple[str, int, str]],
+    kept: set[tuple[str, int, str]],
+) -> NodeSeen:
+    if node.age_s is None:
+        return node
+    stay = [
+        _moved_on(r)
+        for r in node.replicas
+        if (r.id, r.generation, node.name) in kept and (r.id, r.generation, node.name) not in gone
+    ]
+    stay = [r for r in stay if r.phase is not Phase.STOPPED]
+    replicas = sorted([*stay, *(_ready(wanted, p) for p in started)], key=lambda r: (r.id, r.generation))
+    here = {v.key for v in node.versions}
+    fetched = {p.version for p in started if p.version} - here
+    arrived = (HeldVersion(*key.partition("/")[::2], state="held") for key in sorted(fetched))
+    versions = (*node.versions, *arrived)
+    return structs.replace(node, replicas=tuple(replicas), versions=versions)
+
+
+def _moved_on(replica: ReplicaReport) -> ReplicaReport:
+    """What a replica on its way comes to: ready, or gone."""
+    if replica.phase in (Phase.FETCHING, Phase.STARTING):
+        return structs.replace(replica, phase=Phase.READY)
+    if replica.phase in (Phase.DRAINING, Phase.STOPPING):
+        return structs.replace(replica, phase=Phase.STOPPED)
+    return replica
+
+
+def _ready(wanted: Wanted, placement: Placement) -> ReplicaReport:
+    model, profile, _ = split_id(placement.id)
+    parallel = next((p.parallel for p in wanted.models[model].model.profiles if p.name == profile), 1)
+    return ReplicaReport(
+        placement.id,
+        placement.generation,
+        Phase.READY,
+        fingerprint=placement.fingerprint,
+        parallel=parallel,
+        version=placement.version,
+        devices=placement.devices,
+        claim=placement.claim,
+    )
+
+
+def _mirror(mirror: MirrorSeen | None, plan: Plan) -> MirrorSeen | None:
+    if mirror is None:
+        return None
+    held = {h.key: h for h in mirror.holdings}
+    for action in plan.actions:
+        if isinstance(action, Fetch):
+            fetched = Holding(action.name, action.version, HoldingState.PRESENT, from_=action.source)
+            held[fetched.key] = fetched
+        elif isinstance(action, Remove):
+            held.pop(f"{action.name}/{action.version}", None)
+    return structs.replace(mirror, holdings=tuple(held[k] for k in sorted(held)))
