@@ -87,6 +87,11 @@ class Weights:
                 versions[key] = HeldVersion(a.order.name, a.order.version, state, a.done_bytes, a.total_bytes, why)
         return tuple(versions[key] for key in sorted(versions))
 
+    @property
+    def arriving(self) -> bool:
+        """Whether any version is on its way."""
+        return any(not a.fault for a in self._arrivals.values())
+
     def progress(self, key: str) -> Progress | None:
         """How far a version is that is arriving."""
         a = self._arrivals.get(key)

@@ -1,0 +1,87 @@
+"""What the node has, looked at in the background: a probe that hangs delays no report and no other probe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from llmgw_agent.probe import engines, gpu, host
+from llmgw_agent.protocol import InstalledEngine, Inventory
+from llmgw_agent.settings import Settings
+from llmgw_agent.tree import Usage
+
+LOG = logging.getLogger(__name__)
+
+
+class Machine:
+    """The last look at the machine."""
+
+    def __init__(self, settings: Settings, *, ours: Callable[[], list[Usage]], changed: Callable[[], None]) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            settings: where to look, and how often.
+            ours: what our engines use now.
+            changed: told when a look found something else.
+        """
+        self._settings, self._ours, self._changed = settings, ours, changed
+        self._host: host.Host | None = None
+        self._cards: gpu.Cards | None = None
+        self._engines: tuple[InstalledEngine, ...] | None = None
+        self._looked = asyncio.Event()
+
+    async def engines(self) -> tuple[InstalledEngine, ...]:
+        """The engines of this node, once they have been looked for."""
+        await self._looked.wait()
+        return self._engines or ()
+
+    def inventory(self) -> Inventory | None:
+        """What the node has. None until every probe has come back once: a card not seen yet is not an absent one."""
+        if self._host is None or self._cards is None or self._engines is None:
+            return None
+        own = sum(usage.own_bytes for usage in self._ours())
+        return Inventory(
+            hostname=self._host.hostname,
+            cpu_cores=self._host.cpu_cores,
+            memory_bytes=self._host.memory_bytes,
+            memory_used_by_others_bytes=host.used_by_others(self._host, own, self._settings.reserve_bytes),
+            disk_free_bytes=self._host.disk_free_bytes,
+            cards=self._cards.cards,
+            card_problem=self._cards.problem,
+            engines=self._engines,
+            allow=self._settings.allow,
+        )
+
+    async def watch(self) -> None:
+        """Look again and again, each probe at its own pace."""
+        async with asyncio.TaskGroup() as group:
+            for look in (self._look_at_host, self._look_for_engines, self._look_at_cards):
+                group.create_task(self._again_and_again(look))
+
+    async def _again_and_again(self, look: Callable[[], object]) -> None:
+        while True:
+            before = self.inventory()
+            found = look()
+            if asyncio.iscoroutine(found):
+                await found
+            if self.inventory() != before:
+                self._changed()
+            await asyncio.sleep(self._settings.pace.probe_s)
+
+    async def _look_at_host(self) -> None:
+        self._host = await asyncio.to_thread(host.look, self._settings.weights)
+
+    async def _look_for_engines(self) -> None:
+        folders = (*self._settings.engine_paths, *self._settings.path)
+        self._engines = await asyncio.to_thread(engines.look, folders)
+        self._looked.set()
+
+    async def _look_at_cards(self) -> None:
+        """When the driver hangs the cards stay as they were last seen, with the problem said beside them."""
+        ours = {pid for usage in self._ours() for pid in usage.pids}
+        seen = await gpu.look(self._settings.path, ours)
+        before = self._cards or gpu.Cards()
+        if seen.problem and seen.problem != before.problem:
+            LOG.warning("the cards of this node cannot be read", extra={"why": seen.problem})
+        self._cards = gpu.Cards(before.cards if seen.problem else seen.cards, seen.problem)

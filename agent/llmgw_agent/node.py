@@ -1,0 +1,213 @@
+"""One node: holds what runs against what is ordered, and says what is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from pathlib import Path
+
+import psutil
+from msgspec import UNSET
+
+from llmgw_agent import __version__, adoption, durable
+from llmgw_agent.control import Control
+from llmgw_agent.engines.base import Adapter
+from llmgw_agent.engines.llamacpp import LlamaCpp
+from llmgw_agent.line import Connections
+from llmgw_agent.logs import Logs
+from llmgw_agent.machine import Machine
+from llmgw_agent.orders import OrderBook
+from llmgw_agent.process import boot_id
+from llmgw_agent.protocol import Action, Orders, ReplicaOrder, Report
+from llmgw_agent.records import Key, Records
+from llmgw_agent.replica import Replica
+from llmgw_agent.settings import Settings
+from llmgw_agent.supervisor import Event, State
+from llmgw_agent.surroundings import Surroundings
+from llmgw_agent.weights import Weights
+
+LOG = logging.getLogger(__name__)
+
+PROGRESS_EVERY_S = 2.0
+"""How often somebody who watches a slow step hears of it."""
+ROOM_EVERY_S = 0.2
+
+
+class Node:
+    """Everything of llmgw on this machine."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take up what an earlier agent left. Nothing is started."""
+        self.settings = settings
+        self.news = asyncio.Event()
+        self._again = asyncio.Event()
+        self._fresh = False
+        """Whether control has spoken since this agent started. Until then nothing is started."""
+        self._ending = False
+        self.book = OrderBook(settings.state / "orders.json")
+        self.replicas: dict[Key, Replica] = {}
+        self.machine = Machine(settings, ours=lambda: [r.usage for r in self.replicas.values()], changed=self.news.set)
+        self.weights = Weights(
+            settings.weights, pool=Connections(), in_use=lambda: {v for r in self._holding() if (v := r.order.version)}
+        )
+        self._records = Records(settings.state / "replicas")
+        adapters: list[Adapter] = [LlamaCpp()]
+        self._around = Surroundings(
+            settings=settings,
+            boot=boot_id(),
+            owner=_owner(settings.state / "id"),
+            records=self._records,
+            logs=Logs(settings.state / "logs"),
+            weights=self.weights,
+            adapters={a.name: a for a in adapters},
+            installed=self.machine.engines,
+            address=lambda: self.book.address,
+            version=self.book.version,
+            ports=lambda: {r.started.port for r in self.replicas.values() if r.started},
+            room=self._room,
+            changed=self._changed,
+        )
+        self._take_up()
+
+    def report(self) -> Report:
+        """The whole of what is, from what is known already."""
+        epoch, seq = self.book.obeyed
+        return Report(
+            node=self.settings.node,
+            boot=self._around.boot,
+            agent_version=__version__,
+            obeyed_epoch=epoch,
+            obeyed_seq=seq,
+            inventory=self.machine.inventory() or UNSET,
+            replicas=tuple(self.replicas[key].report() for key in sorted(self.replicas)),
+            versions=self.weights.report(),
+        )
+
+    def obey(self, orders: Orders) -> None:
+        """Make what is into what these orders say. Raises Refused for older orders than were obeyed."""
+        new = self.book.accept(orders)
+        if new or not self._fresh:
+            LOG.info("new orders", extra={"epoch": orders.epoch, "seq": orders.seq, "replicas": len(orders.replicas)})
+        self._fresh = True
+        self._hold_to_orders()
+
+    async def run(self, control: Control) -> None:
+        """Look, report, obey, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.machine.watch())
+            group.create_task(control.talk(self.report, self.obey, self.news))
+            group.create_task(self._keep_to_orders())
+            group.create_task(self._tell_progress())
+
+    async def end_engines(self) -> tuple[str, ...]:
+        """End every engine, in bounded time. The ids of those that could not be ended."""
+        self._ending = True
+        for replica in self.replicas.values():
+            replica.tell(Event.STOP)
+        pace = self.settings.pace
+        try:
+            async with asyncio.timeout(pace.term_s + pace.kill_s + 5):
+                while self._holding():
+                    self._again.clear()
+                    await self._again.wait()
+        except TimeoutError:
+            pass
+        stuck = {r.order.id for r in self.replicas.values() if r.state.holds or r.stuck}
+        return tuple(sorted(stuck))
+
+    async def close(self) -> None:
+        """Let go of everything. Engines go on."""
+        for replica in self.replicas.values():
+            replica.close()
+        await self.weights.close()
+
+    def _take_up(self) -> None:
+        """First what runs, then what nobody knows, then the last orders: nothing is started by them."""
+        for record in self._records.load():
+            replica = adoption.take_up(self._around, record)
+            if replica is None:
+                self._records.forget((record.order.id, record.order.generation))
+            else:
+                self.replicas[replica.key] = replica
+        known = {r.started.marker for r in self.replicas.values() if r.started}
+        adoption.end_orphans(self._around.owner, known)
+        self._hold_to_orders()
+
+    def _hold_to_orders(self) -> None:
+        """Tell every replica what its order says. Said again whenever something changed: nothing is remembered."""
+        if self._ending or self.book.last is None:
+            return
+        ordered: dict[Key, ReplicaOrder] = {(o.id, o.generation): o for o in self.book.last.replicas}
+        for key, order in ordered.items():
+            replica = self.replicas.get(key)
+            if replica is not None:
+                replica.obey(order, fresh=self._fresh)
+            elif order.action is Action.RUN and self._fresh:
+                self.replicas[key] = Replica(self._around, order)
+                self.replicas[key].tell(Event.RUN)
+        for key, replica in list(self.replicas.items()):
+            if key not in ordered:
+                replica.tell(Event.DRAIN)
+                if self._fresh and not replica.state.holds:
+                    self._forget(key)
+        if self._fresh:
+            self.weights.obey(self.book.last.versions)
+
+    def _forget(self, key: Key) -> None:
+        self.replicas.pop(key).close()
+        self._records.forget(key)
+        self.news.set()
+
+    def _holding(self) -> list[Replica]:
+        return [r for r in self.replicas.values() if r.state.holds]
+
+    def _changed(self) -> None:
+        self.news.set()
+        self._again.set()
+
+    async def _keep_to_orders(self) -> None:
+        """Hold to the orders again when something changed, and now and then: a stop that is over may be a start."""
+        while True:
+            try:
+                async with asyncio.timeout(self.settings.pace.probe_s):
+                    await self._again.wait()
+            except TimeoutError:
+                pass
+            self._again.clear()
+            self._hold_to_orders()
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            if (
+                any(r.state in {State.FETCHING, State.STARTING} for r in self.replicas.values())
+                or self.weights.arriving
+            ):
+                self.news.set()
+
+    async def _room(self, key: Key, order: ReplicaOrder) -> None:
+        """Back once nothing that is going away holds a card of this order, or the memory it still lacks.
+
+        Only what is ending is waited for, so the wait is bounded by the drains.
+        Whether it fits beside what stays was decided where it was placed.
+        """
+        claim = order.spec.claim.memory_bytes if order.spec else 0
+        while True:
+            ending = [r for k, r in self.replicas.items() if k != key and r.state.ending]
+            short = psutil.virtual_memory().available - self.settings.reserve_bytes < claim
+            if not any(short or set(r.order.devices) & set(order.devices) for r in ending):
+                return
+            await asyncio.sleep(ROOM_EVERY_S)
+
+
+def _owner(file: Path) -> str:
+    """This state folder's own random name: the beginning of every marker."""
+    try:
+        found = file.read_text().strip()
+    except OSError:
+        found = ""
+    if not found:
+        found = secrets.token_hex(8)
+        durable.write(file, found.encode())
+    return found

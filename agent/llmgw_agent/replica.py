@@ -1,0 +1,353 @@
+"""One replica on this node: carries out what the supervisor's table says, and tells it what comes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from msgspec import structs
+
+from llmgw_agent import dossier, logs, process, tree
+from llmgw_agent.dossier import Fault
+from llmgw_agent.engines.ask import NoAnswerError
+from llmgw_agent.probe.host import kernel_out_of_memory_kills
+from llmgw_agent.process import Exit, Process
+from llmgw_agent.protocol import Action, Dossier, EngineSpec, Progress, ReplicaOrder, ReplicaReport
+from llmgw_agent.records import Key, Record, Started, boot_clock
+from llmgw_agent.starts import Start, endpoint
+from llmgw_agent.supervisor import TABLE, Effect, Event, State
+from llmgw_agent.surroundings import Surroundings
+
+LOG = logging.getLogger(__name__)
+
+FORGIVEN_AFTER_S = 600.0
+"""Ready for this long, earlier failures no longer count."""
+TPS_EVERY_S = 30.0
+LOOK_AGAIN_S = 30.0
+"""Before a watch that broke by a bug of ours is taken up again. The engine goes on meanwhile."""
+
+# What is told when an effect ends by a bug of ours. A watch is not here: the
+# engine is not at fault, and is not ended for it.
+BROKEN = {
+    Effect.FETCH: Event.UNFETCHABLE,
+    Effect.START: Event.UNFIT,
+    Effect.FINISH: Event.IDLE,
+    Effect.END: Event.STUCK,
+    Effect.KILL: Event.STUCK,
+}
+
+
+class Replica:
+    """One generation of one replica."""
+
+    def __init__(self, around: Surroundings, order: ReplicaOrder) -> None:
+        self.around, self.order = around, order
+        self.state = State.STOPPED
+        self.since_s = boot_clock()
+        self.attempts = self.starts = 0
+        self.dossier: Dossier | None = None
+        self.started: Started | None = None
+        self.process: Process | None = None
+        self.usage = tree.Usage()
+        self.peak_bytes = 0
+        self.busy: int | None = None
+        self.tps: float | None = None
+        self.loading: Progress | None = None
+        self._blamed: Dossier | None = None
+        self._task: asyncio.Task[Event] | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.order.id, self.order.generation
+
+    @property
+    def spec(self) -> EngineSpec:
+        """Of what runs; of what is ordered where nothing runs."""
+        spec = self.started.order.spec if self.started else self.order.spec
+        if spec is None:
+            why = "its order says nothing of how to run it"
+            raise Fault("refused", f"{self.order.id} was not started", why=why, do="compare the versions of both sides")
+        return spec
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something of it is left that could not be ended."""
+        return self.dossier is not None and self.dossier.cause == "stuck"
+
+    def obey(self, order: ReplicaOrder, *, fresh: bool) -> None:
+        """Do what its order says. One from the disk, not `fresh`, keeps what runs and starts nothing."""
+        if order.action is Action.DRAIN:
+            self.tell(Event.DRAIN)
+        elif order.action is Action.RUN:
+            if not fresh and not self.state.holds:
+                return
+            raised = order.attempt > self.order.attempt
+            self.order = order
+            self.tell(Event.RUN)
+            if raised:
+                self.tell(Event.AGAIN)
+
+    def tell(self, event: Event) -> None:
+        """Something happened: change the state and begin what the table says."""
+        before = self.state
+        self.state, effects = TABLE[before, event]
+        if self.state is not before:
+            if self._task:
+                self._task.cancel()
+                self._task = None
+            self._enter(before)
+        for effect in effects:
+            if effect is Effect.REPORT:
+                self.around.changed()
+            else:
+                self._begin(effect)
+
+    def close(self) -> None:
+        """Let go of it. Its engine goes on."""
+        if self._task:
+            self._task.cancel()
+            self._task = None
+        if self.process:
+            self.process.close()
+            self.process = None
+
+    def resume(self, state: State, effect: Effect | None, why: Dossier | None = None) -> None:
+        """Go on where an earlier agent left it, in `state`; `why` it failed meanwhile, if it did."""
+        self.state = state
+        if why is not None:
+            self.attempts += 1
+            self.dossier = structs.replace(why, attempt=self.attempts)
+        self.save()
+        if effect is not None:
+            self._begin(effect)
+
+    def report(self) -> ReplicaReport:
+        """As it is now, from what is known already: nothing here waits."""
+        order = self.started.order if self.started else self.order
+        spec = order.spec
+        running = self.started if self.process else None
+        return ReplicaReport(
+            id=order.id,
+            generation=order.generation,
+            phase=self.state.phase,
+            fingerprint=order.fingerprint,
+            age_s=round(boot_clock() - self.since_s, 1),
+            pid=self.process.pid if self.process else None,
+            port=running.port if running else None,
+            key=self.around.records.engine_key(self.key) if running else "",
+            engine=spec.engine if spec else "",
+            parallel=spec.parallel if spec else 0,
+            version=order.version,
+            devices=order.devices,
+            claim=spec.claim if spec else None,
+            memory_bytes=self.usage.memory_bytes if running else None,
+            memory_peak_bytes=self.peak_bytes or None,
+            tps=self.tps,
+            busy=self.busy if running else None,
+            progress=self._progress(),
+            attempts=self.attempts,
+            dossier=self.dossier,
+            started_age_s=round(boot_clock() - running.at_s, 1) if running else None,
+        )
+
+    def save(self) -> None:
+        """Put what a later agent must know on disk, before anybody is told of it."""
+        self.around.records.save(
+            Record(
+                self.order,
+                self.state,
+                self.around.boot,
+                self.since_s,
+                self.attempts,
+                self.starts,
+                self.dossier,
+                self.started,
+                self.peak_bytes,
+            )
+        )
+
+    def blame(self, why: Dossier) -> None:
+        """What the failure that is told next is about."""
+        self._blamed = why
+
+    def _progress(self) -> Progress | None:
+        if self.state is State.FETCHING:
+            return self.around.weights.progress(self.order.version)
+        return self.loading if self.state is State.STARTING else None
+
+    def _enter(self, before: State) -> None:
+        """Account for a change of state, then make it durable."""
+        self.since_s = boot_clock()
+        if self.state is State.READY:
+            self.dossier = None
+        if self.state is State.FAILING or (self.state is State.FAILED and before in {State.FETCHING, State.STARTING}):
+            self.attempts += 1
+        if self._blamed and self.state in {State.FAILING, State.FAILED}:
+            self.dossier = structs.replace(self._blamed, attempt=self.attempts)
+            if self.started:
+                logs.explain(self.started.log_path, self.dossier)
+        self._blamed = None
+        if not self.state.holds:
+            if self.process:
+                self.process.close()
+            self.process = self.started = None
+        self.save()
+        more = {"replica": self.order.id, "generation": self.order.generation}
+        if self.dossier and self.state is State.FAILED:
+            more |= {"cause": self.dossier.cause, "why": self.dossier.message, "attempts": self.attempts}
+        said = f"{self.order.id} is {self.state}"
+        LOG.log(logging.WARNING if self.state is State.FAILED else logging.INFO, said, extra=more)
+
+    def _begin(self, effect: Effect) -> None:
+        activities: dict[Effect, Callable[[], Awaitable[Event]]] = {
+            Effect.FETCH: self._fetch,
+            Effect.START: Start(self).run,
+            Effect.WATCH: self._watch,
+            Effect.FINISH: self._finish,
+            Effect.END: partial(self._clear, gently=True),
+            Effect.KILL: partial(self._clear, gently=False),
+        }
+
+        async def act() -> Event:
+            return await activities[effect]()
+
+        self._task = asyncio.create_task(act(), name=f"{effect} {self.order.id}")
+        self._task.add_done_callback(partial(self._over, effect))
+
+    def _over(self, effect: Effect, task: asyncio.Task[Event]) -> None:
+        """An effect came to its end: tell what of it came."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if task is not self._task:
+            return
+        self._task = None
+        if error is None:
+            self.tell(task.result())
+            return
+        LOG.error("a bug in the agent ended %s of %s", effect, self.order.id, exc_info=error)
+        if effect is Effect.WATCH:
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+            return
+        self.blame(Dossier("internal", f"a bug in the agent: {type(error).__name__}"))
+        self.tell(BROKEN[effect])
+
+    def _look_again(self) -> None:
+        if self.state is State.READY and self._task is None and self.process:
+            self._begin(Effect.WATCH)
+
+    async def _fetch(self) -> Event:
+        """Have the weights here, and the room that what goes still takes."""
+        try:
+            await self.around.weights_of(self.order)
+            await self.around.room(self.key, self.order)
+        except Fault as e:
+            self.blame(e.dossier())
+            return Event.UNFETCHABLE
+        return Event.FETCHED
+
+    async def _watch(self) -> Event:
+        """Look at it every few seconds, until it ends or stands still.
+
+        Slow is not dead. It is at fault when nothing has moved for minutes:
+        no answer, or slots at work whose counters stand. That `/health` says
+        200 is no sign of life, since it needs none of what may have died.
+        """
+        pace, adapter = self.around.settings.pace, self.around.adapter(self.spec.engine)
+        at, mark = endpoint(self), None
+        signed = measured = time.monotonic()
+        if self.tps is None:
+            measured -= TPS_EVERY_S
+        while True:
+            if how := await self.exits_within(pace.watch_s):
+                return self.ended(how)
+            await self.measure()
+            now = time.monotonic()
+            try:
+                vitals = await adapter.vitals(at, within_s=pace.watch_s)
+                self.busy = vitals.busy
+                if not vitals.busy or vitals.mark != mark:
+                    signed, mark = now, vitals.mark
+                if now - measured >= TPS_EVERY_S and vitals.mark:
+                    self.tps, measured = await adapter.tps(at, within_s=pace.watch_s) or self.tps, now
+            except NoAnswerError:
+                pass
+            if now - signed > pace.wedged_after_s:
+                silent = f"nothing moved in it for {now - signed:.0f} s"
+                self.blame(dossier.of_silence("wedged", silent, self.log_lines(), adapter.signs))
+                return Event.WEDGED
+            if self.attempts and boot_clock() - self.since_s > FORGIVEN_AFTER_S:
+                self.attempts = 0
+                self.save()
+
+    async def _finish(self) -> Event:
+        """Wait until two looks in a row find it idle, or its time is over."""
+        pace, spec = self.around.settings.pace, self.spec
+        adapter, at = self.around.adapter(spec.engine), endpoint(self)
+        deadline, idle = time.monotonic() + spec.drain_timeout_s, 0
+        while True:
+            try:
+                self.busy = (await adapter.vitals(at, within_s=pace.watch_s)).busy
+                idle = idle + 1 if self.busy == 0 else 0
+            except NoAnswerError:
+                idle = 0
+            left = deadline - time.monotonic()
+            if idle >= 2 or left <= 0:
+                return Event.IDLE
+            if await self.exits_within(min(pace.idle_gap_s, left)):
+                return Event.EXITED
+
+    async def _clear(self, *, gently: bool) -> Event:
+        """End it and everything it started."""
+        pace = self.around.settings.pace
+        if gently and self.process:
+            await process.ask_to_end(self.process, within_s=pace.term_s)
+        if not self.started:
+            return Event.GONE
+        left = await process.sweep(self.started.marker, self.process, within_s=pace.kill_s)
+        if left:
+            pids = ", ".join(map(str, left))
+            self.blame(Dossier("stuck", f"the kernel does not let go of process {pids}", log_tail=()))
+            return Event.STUCK
+        return Event.GONE
+
+    async def exits_within(self, seconds: float) -> Exit | None:
+        """How it ended, if it does within this time; else None, after it."""
+        assert self.process is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.process.wait()
+        except TimeoutError:
+            return None
+
+    def ended(self, how: Exit) -> Event:
+        """It ended by itself: find out why."""
+        self.blame(self.why_ended(how))
+        return Event.EXITED
+
+    def why_ended(self, how: Exit) -> Dossier:
+        """What its exit and its log tell."""
+        before, now = self.started.kernel_kills if self.started else None, kernel_out_of_memory_kills()
+        return dossier.of_exit(
+            how,
+            self.log_lines(),
+            self.around.adapter(self.spec.engine).signs,
+            kernel_out_of_memory=before is not None and now is not None and now > before,
+        )
+
+    def log_lines(self) -> list[str]:
+        """The end of its log, without its key."""
+        if not self.started:
+            return []
+        return dossier.last_lines(self.started.log_path, secret=self.around.records.engine_key(self.key))
+
+    async def measure(self) -> None:
+        """What it uses now, in a thread: reading /proc waits for a process that is being paged in."""
+        assert self.process is not None
+        assert self.started is not None
+        self.usage = await asyncio.to_thread(tree.look, self.process.pid)
+        self.peak_bytes = max(self.peak_bytes, self.usage.memory_bytes)
+        logs.bound(self.started.log_path)
