@@ -25,7 +25,7 @@ def rewrite(body: bytes, *, model: str, as_base64: bool = False) -> tuple[bytes,
         ApiError: it is an error in spite of its status, or not an answer at all.
     """
     try:
-        members = fields.split_loosely(body)
+        members = _members(body)
     except ValueError:
         raise openai.upstream_failed("the engine's answer is not a JSON object") from None
     error = members.get("error")
@@ -38,6 +38,13 @@ def rewrite(body: bytes, *, model: str, as_base64: bool = False) -> tuple[bytes,
         except (msgspec.DecodeError, struct.error):
             raise openai.upstream_failed("the engine's embeddings are not lists of numbers") from None
     return fields.join(members), read_tokens(members.get("usage"))
+
+
+def _members(body: bytes) -> dict[str, Raw]:
+    try:
+        return fields.split(body)
+    except ValueError:
+        return fields.split(fields.repaired(body))
 
 
 def _in_base64(data: Raw) -> Raw:

@@ -8,14 +8,14 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from llmgw.errors import Refused
 from llmgw.gateway import openai
+from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.demand import Activity, DemandTeller
 from llmgw.gateway.engine_slots import EngineSlots
 from llmgw.gateway.forward import Forwarder
@@ -28,9 +28,6 @@ from llmgw.gateway.table import TableFollower
 from llmgw.gateway.usage import Usage
 
 log = logging.getLogger(__name__)
-
-STOP_S = 10.0
-"""How long streams may go on after the gateway was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -50,65 +47,98 @@ class GatewayConfig:
     """Serve other machines too while there are no client keys."""
     ca_file: Path | None = None
     """The authority of control's certificate, where it is not one of the system's."""
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+class _Parts:
+    """The parts of one gateway, each told of the others it needs."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        now, bounds = asyncio.get_running_loop().time, config.bounds
+        self.link = ControlLink(config.control, config.key_file, config.ca_file)
+        self.upstream = Upstream(bounds)
+        self.follower = TableFollower(self.link, config.state / "table.json", bounds.table_wait_s)
+        ledger = Ledger(now, bounds.suspect_s)
+        self.slots = EngineSlots(self.upstream, ledger, bounds)
+        lines = Lines(self.follower.find, ledger, bounds)
+        activity = Activity(now)
+        self.teller = DemandTeller(
+            self.link,
+            config.name,
+            lambda: activity.demand(lines.waiting(), ledger.in_flight()),
+            bounds.demand_every_s,
+        )
+        lines.cold, self.follower.changed = self.teller.soon, lines.wake_all
+        forwarder = Forwarder(
+            lines=lines, ledger=ledger, upstream=self.upstream, slots=self.slots, bounds=bounds, now=now
+        )
+        front = Front(
+            follower=self.follower,
+            lines=lines,
+            ledger=ledger,
+            forwarder=forwarder,
+            usage=Usage(),
+            activity=activity,
+            now=now,
+            open_to_all=config.open,
+        )
+        self.listener = Listener(front.handle, _malformed, bounds)
+
+    async def follow(self) -> None:
+        """Keep up with control, until cancelled."""
+        await asyncio.gather(self.follower.run(), self.teller.run())
+
+    async def close(self) -> None:
+        """Give up connections. What was under way has ended before."""
+        await self.slots.close()
+        await self.upstream.close()
+        await self.link.close()
 
 
 async def serve(config: GatewayConfig, *, ready: Callable[[tuple[str, int]], None] | None = None) -> None:
-    """Serve until cancelled, or told by SIGTERM or SIGINT to stop.
+    """Serve until cancelled, or told by SIGTERM or SIGINT to stop; then let streams end.
+
+    `ready` is called with the address and port once clients can connect.
 
     Raises:
         Refused: it cannot listen where it should.
     """
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
     async with AsyncExitStack() as stack:
-        link = ControlLink(config.control, config.key_file, config.ca_file)
-        stack.push_async_callback(link.close)
-        upstream = Upstream()
-        stack.push_async_callback(upstream.close)
-        follower = TableFollower(link, config.state / "table.json")
-        follower.load()
-        ledger = Ledger(loop.time)
-        slots = EngineSlots(upstream, ledger)
-        stack.push_async_callback(slots.close)
-        activity = Activity(loop.time)
-        lines = Lines(follower.find, ledger)
-        teller = DemandTeller(link, config.name, lambda: activity.demand(lines.waiting(), ledger.in_flight()))
-        lines.cold, follower.changed = teller.soon, lines.wake_all
-        front = Front(
-            follower=follower,
-            lines=lines,
-            ledger=ledger,
-            forwarder=Forwarder(lines=lines, ledger=ledger, upstream=upstream, slots=slots, now=loop.time),
-            usage=Usage(),
-            activity=activity,
-            now=loop.time,
-            open_to_all=config.open,
-        )
-        listener = Listener(front.handle, lambda status, why: openai.ApiError(status, why, retry=False).body())
+        parts = _Parts(config)
+        stack.push_async_callback(parts.close)
+        parts.follower.load()
         try:
-            where = await listener.open(*config.listen)
+            where = await parts.listener.open(*config.listen)
         except OSError as error:
             raise _cannot_listen(*config.listen, error) from None
-        stack.push_async_callback(listener.close, STOP_S)
+        stack.push_async_callback(parts.listener.close, config.bounds.stop_s)
+        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
             stack.callback(loop.remove_signal_handler, number)
-        followers = asyncio.gather(follower.run(), teller.run())
-        stack.push_async_callback(_end, followers)
+        tasks = {loop.create_task(parts.follow()), loop.create_task(_wait(stop))}
+        stack.push_async_callback(_end, tasks)
         log.info("the gateway serves", extra={"host": where[0], "port": where[1]})
         if ready is not None:
             ready(where)
-        stopping = loop.create_task(stop.wait())
-        stack.push_async_callback(_end, stopping)
-        waited: set[asyncio.Future[Any]] = {followers, stopping}
-        done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if followers in done:
-            followers.result()  # a bug: it stops the process, with its traceback
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a bug in following control stops the process, with its traceback
 
 
-async def _end(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
+async def _wait(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+def _malformed(status: int, why: str) -> bytes:
+    return openai.ApiError(status, why, retry=False).body()
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> Refused:

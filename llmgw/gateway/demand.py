@@ -15,14 +15,18 @@ from llmgw.gateway.link import ControlLink
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 5.0
-
 
 class DemandTeller:
     """Posts the demand. One that is lost is replaced by the next: each is the whole of it."""
 
-    def __init__(self, link: ControlLink, gateway: str, measure: Callable[[], Mapping[str, ModelDemand]]) -> None:
-        self._link, self._gateway, self._measure = link, gateway, measure
+    def __init__(
+        self,
+        link: ControlLink,
+        gateway: str,
+        measure: Callable[[], Mapping[str, ModelDemand]],
+        every_s: float,
+    ) -> None:
+        self._link, self._gateway, self._measure, self._every_s = link, gateway, measure, every_s
         self._boot = uuid.uuid4().hex
         self._seq = 0
         self._soon = asyncio.Event()
@@ -37,7 +41,7 @@ class DemandTeller:
         while True:
             await self._post()
             try:
-                async with asyncio.timeout(EVERY_S):
+                async with asyncio.timeout(self._every_s):
                     await self._soon.wait()
             except TimeoutError:
                 continue

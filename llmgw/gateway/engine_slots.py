@@ -8,18 +8,13 @@ import msgspec
 from msgspec import Struct
 
 from llmgw.core.table import TableReplica
+from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.ledger import Hold, Ledger
 from llmgw.gateway.pick import Key, key_of
 from llmgw.gateway.relay import Late, Lost, Upstream
 
 LINGERS = frozenset({"llamacpp"})
 """Engines that do not notice a client that left before the first token."""
-
-LOOK_EVERY_S = 2.0
-"""Not more often: being asked is one of the things that keep llama-server from looking at its client."""
-
-GIVE_UP_S = 60.0
-"""After this long the slot counts as free, whatever the engine says."""
 
 
 class _Slot(Struct):
@@ -32,8 +27,8 @@ _SLOTS = msgspec.json.Decoder(list[_Slot])
 class EngineSlots:
     """Gives lingering slots back once the engine says that they are idle."""
 
-    def __init__(self, upstream: Upstream, ledger: Ledger, *, look_every_s: float = LOOK_EVERY_S) -> None:
-        self._upstream, self._ledger, self._look_every_s = upstream, ledger, look_every_s
+    def __init__(self, upstream: Upstream, ledger: Ledger, bounds: Bounds) -> None:
+        self._upstream, self._ledger, self._bounds = upstream, ledger, bounds
         self._until: dict[Key, float] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
 
@@ -43,7 +38,7 @@ class EngineSlots:
             return
         loop = asyncio.get_running_loop()
         hold.linger()
-        self._until[hold.key] = loop.time() + GIVE_UP_S
+        self._until[hold.key] = loop.time() + self._bounds.slot_give_up_s
         if hold.key not in self._tasks:
             self._tasks[hold.key] = loop.create_task(self._follow(hold.model, hold.replica))
 
@@ -57,7 +52,7 @@ class EngineSlots:
         key = key_of(replica)
         loop = asyncio.get_running_loop()
         while self._ledger.lingering(key) and loop.time() < self._until[key]:
-            await asyncio.sleep(self._look_every_s)
+            await asyncio.sleep(self._bounds.slot_look_s)
             busy = await self._busy(replica)
             if busy is not None:
                 self._ledger.settle(key, model, busy)

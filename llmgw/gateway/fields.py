@@ -29,24 +29,21 @@ def split(body: bytes) -> dict[str, Raw]:
         raise ValueError(str(error)) from None
 
 
-def split_loosely(body: bytes) -> dict[str, Raw]:
-    """The members of an object that an engine sent: with NaN, and with half of a surrogate pair.
+def repaired(body: bytes) -> bytes:
+    """What an engine sent, as JSON that every client can read.
 
-    Python engines send both, and clients read both.
+    Python engines send NaN for a probability and half of a surrogate pair for
+    half of a character: `null` and `?` stand for these.
 
     Raises:
-        ValueError: not even that.
+        ValueError: it is not even that, or no object.
     """
     try:
-        return split(body)
-    except ValueError:
-        pass
-    try:
-        whole = json.loads(body)
-    except (ValueError, RecursionError):
-        whole = None
+        whole = json.loads(body, parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
     if isinstance(whole, dict):
-        return {name: value_of(value) for name, value in whole.items()}
+        return json.dumps(whole, ensure_ascii=False).encode(errors="replace")
     raise ValueError("not a JSON object")
 
 

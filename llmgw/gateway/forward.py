@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from llmgw.core.table import TableModel
 from llmgw.gateway import answer, openai
+from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.engine_slots import EngineSlots
 from llmgw.gateway.keepalive import KeepAlive
 from llmgw.gateway.ledger import Hold, Ledger
@@ -17,9 +18,6 @@ from llmgw.gateway.relay import Answer, ClientLeft, Inbound, Late, Lost, Upstrea
 from llmgw.gateway.request import Ask
 from llmgw.gateway.stream import ClientStream
 from llmgw.gateway.usage import Record
-
-MORE_TRIES = 2
-"""How many replicas are asked after the first one failed, while the client has seen nothing of an answer."""
 
 JSON = {"content-type": "application/json"}
 
@@ -42,10 +40,11 @@ class Forwarder:
         ledger: Ledger,
         upstream: Upstream,
         slots: EngineSlots,
+        bounds: Bounds,
         now: Callable[[], float],
     ) -> None:
         self._lines, self._ledger, self._upstream, self._slots = lines, ledger, upstream, slots
-        self._now = now
+        self._bounds, self._now = bounds, now
 
     async def carry(self, inbound: Inbound, ask: Ask, model: TableModel, record: Record) -> None:
         """Answer the request.
@@ -58,8 +57,8 @@ class Forwarder:
         inbound.head["x-llmgw-served-model"] = model.name
         tried: frozenset[Key] = frozenset()
         failure: openai.ApiError | None = None
-        async with KeepAlive(inbound) if ask.stream else nullcontext():
-            while len(tried) <= MORE_TRIES:
+        async with KeepAlive(inbound, self._bounds.keepalive_s) if ask.stream else nullcontext():
+            while len(tried) <= self._bounds.more_tries:
                 try:
                     hold = await self._lines.enter(model.name, tried)
                 except openai.ApiError as nobody:

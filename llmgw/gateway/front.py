@@ -22,9 +22,6 @@ from llmgw.gateway.usage import CLIENT_CLOSED, Outcome, Record, Usage
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 100 << 20
-"""As llama-server takes it: images come as base64 in JSON."""
-
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -105,11 +102,10 @@ class Front:
         snapshot, key = self._admit(inbound)
         record.key = key.name
         try:
-            body = await inbound.body(MAX_BODY_BYTES)
+            body = await inbound.body()
         except BadBody as error:
-            if error.status == 413:
-                raise openai.too_large(MAX_BODY_BYTES) from None
-            raise openai.ApiError(error.status, str(error), code="unreadable_body", retry=False) from None
+            code = "request_too_large" if error.status == 413 else "unreadable_body"
+            raise openai.ApiError(error.status, str(error), code=code, retry=False) from None
         ask = request.read(inbound.path, body)
         record.asked, record.stream = ask.name, ask.stream
         model = self._model(snapshot, key, ask.name)

@@ -8,20 +8,17 @@ from typing import Self
 
 from llmgw.gateway.relay import ClientLeft, Inbound
 
-EVERY_S = 12.0
-"""Seconds of silence until a comment. Clients were seen to give up after 300, proxies between after 15 to 60."""
-
 COMMENT = b": waiting\n\n"
 
 
 class KeepAlive:
-    """While it lasts, the client hears something at least every `EVERY_S`.
+    """While it lasts, the client hears something at least every `every_s`.
 
     The first comment commits the status 200, so it is entered once a request is
     admitted. A client that does not take its comments is left to those who write to it.
     """
 
-    def __init__(self, inbound: Inbound, every_s: float = EVERY_S) -> None:
+    def __init__(self, inbound: Inbound, every_s: float) -> None:
         self._inbound, self._every_s = inbound, every_s
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()

@@ -10,10 +10,6 @@ from typing import Any, Self
 from llmgw.core.table import TableReplica
 from llmgw.gateway.pick import Key, key_of
 
-SUSPECT_S = 10.0
-"""How long a replica that did not answer is asked last. Its agent reports it sooner than that, and
-until then it would be the least loaded one and draw every request."""
-
 
 class Hold:
     """One slot of one replica, for as long as the `with` block lasts, however it ends."""
@@ -49,8 +45,9 @@ class Hold:
 class Ledger:
     """Slots taken by requests, and by requests that are gone and may still be at work in an engine."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], suspect_s: float) -> None:
+        """`suspect_s` is how long a replica that was accused stays suspect."""
+        self._now, self._suspect_s = now, suspect_s
         self.freed: Callable[[str], None] = lambda _: None
         """Called with the model's name whenever a slot of it became free."""
         self._live: Counter[Key] = Counter()
@@ -85,7 +82,7 @@ class Ledger:
 
     def accuse(self, key: Key) -> None:
         """This replica did not answer."""
-        self._failed = {k: at for k, at in self._failed.items() if self._now() - at < SUSPECT_S}
+        self._failed = {k: at for k, at in self._failed.items() if self.suspect(k)}
         self._failed[key] = self._now()
 
     def taken(self, key: Key) -> int:
@@ -95,7 +92,8 @@ class Ledger:
         return self._lingering[key]
 
     def suspect(self, key: Key) -> bool:
-        return self._now() - self._failed.get(key, -SUSPECT_S) < SUSPECT_S
+        failed = self._failed.get(key)
+        return failed is not None and self._now() - failed < self._suspect_s
 
     def in_flight(self) -> dict[str, int]:
         """Requests in flight by model; those without any are not in it."""

@@ -65,10 +65,6 @@ def bad_request(message: str, *, param: str | None = None, code: str | None = No
     return ApiError(400, message, param=param, code=code, retry=False)
 
 
-def too_large(limit: int) -> ApiError:
-    return ApiError(413, f"the request's body is over {limit} bytes", code="request_too_large", retry=False)
-
-
 def unauthorized(message: str) -> ApiError:
     return ApiError(401, message, kind="authentication_error", code="invalid_api_key", retry=False)
 

@@ -8,17 +8,9 @@ from collections.abc import Callable
 
 from llmgw.core.table import Serving, TableModel
 from llmgw.gateway import openai
+from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.ledger import Hold, Ledger
 from llmgw.gateway.pick import Key, Outlook, outlook, pick
-
-MAX_WAITING = 64
-"""Requests that may wait for one model."""
-
-FULL_WAIT_S = 60.0
-"""How long one waits for a slot of replicas that serve."""
-
-START_WAIT_S = 600.0
-"""How long one waits for replicas that are starting, if its client does."""
 
 
 class _Waiter:
@@ -37,8 +29,8 @@ class Lines:
     before anybody else runs: nobody overtakes, and none is woken for nothing.
     """
 
-    def __init__(self, find: Callable[[str], TableModel | None], ledger: Ledger) -> None:
-        self._find, self._ledger = find, ledger
+    def __init__(self, find: Callable[[str], TableModel | None], ledger: Ledger, bounds: Bounds) -> None:
+        self._find, self._ledger, self._bounds = find, ledger, bounds
         self.cold: Callable[[], None] = lambda: None
         """Called when a model of which nothing is ready is first asked."""
         self._lines: dict[str, deque[_Waiter]] = {}
@@ -61,7 +53,7 @@ class Lines:
             raise _nothing(model)
         line = self._lines.setdefault(name, deque())
         now = asyncio.get_running_loop().time()
-        if len(line) >= MAX_WAITING:
+        if len(line) >= self._bounds.waiting:
             raise openai.queue_full(name, retry_after_s=max(1.0, now - line[0].since))
         if not line and not any(r.state is Serving.READY for r in model.replicas):
             self.cold()
@@ -70,7 +62,7 @@ class Lines:
     async def _wait(self, name: str, line: deque[_Waiter], waiter: _Waiter, ahead: Outlook) -> Hold:
         # A request that has failed on a replica has waited its turn already.
         (line.appendleft if waiter.avoid else line.append)(waiter)
-        limit = FULL_WAIT_S if ahead is Outlook.FULL else START_WAIT_S
+        limit = self._bounds.full_wait_s if ahead is Outlook.FULL else self._bounds.start_wait_s
         hold = None
         try:
             async with asyncio.timeout(limit):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -17,22 +18,9 @@ from typing import Any, Protocol
 import aiohttp
 from aiohttp import web
 
-log = logging.getLogger(__name__)
+from llmgw.gateway.bounds import Bounds
 
-CONNECT_S = 5.0
-FIRST_S = 600.0
-"""Until a replica's first byte: a long prompt on a CPU takes minutes."""
-IDLE_S = 300.0
-"""Between two pieces of a stream. An engine's comments count as life."""
-BODY_IDLE_S = 30.0
-"""Between two pieces of a client's body."""
-WRITE_S = 60.0
-"""How long a client may not take what is there for it."""
-KEPT_S = 3.0
-"""How long an idle connection to an engine is kept: engines close theirs after 5 s."""
-CLIENT_IDLE_S = 75.0
-"""How long a client's idle connection is kept, and how long one may take to say its first request."""
-MAX_ANSWER_BYTES = 256 << 20
+log = logging.getLogger(__name__)
 
 EVENT_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -73,8 +61,8 @@ class Through(Protocol):
 class Inbound:
     """One request of a client, and the way back to it."""
 
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._request = request
+    def __init__(self, request: web.BaseRequest, bounds: Bounds) -> None:
+        self._request, self._bounds = request, bounds
         self._response: web.StreamResponse | None = None
         self._starting = asyncio.Lock()
         self.method = request.method
@@ -98,12 +86,13 @@ class Inbound:
     def header(self, name: str) -> list[str]:
         return self._request.headers.getall(name, [])
 
-    async def body(self, limit: int) -> bytes:
+    async def body(self) -> bytes:
         """The whole body.
 
         Raises:
             BadBody: over the limit, too slow, or not what its headers say.
         """
+        limit, idle_s = self._bounds.body_bytes, self._bounds.body_idle_s
         if (self._request.content_length or 0) > limit:
             raise BadBody(413, f"the body is over {limit} bytes")
         if "100-continue" in self._request.headers.get("expect", "").lower():
@@ -112,15 +101,15 @@ class Inbound:
                 transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         pieces, size = [], 0
         try:
-            async with asyncio.timeout(BODY_IDLE_S) as idle:
+            async with asyncio.timeout(idle_s) as idle:
                 while piece := await self._request.content.readany():
-                    idle.reschedule(asyncio.get_running_loop().time() + BODY_IDLE_S)
+                    idle.reschedule(asyncio.get_running_loop().time() + idle_s)
                     size += len(piece)
                     if size > limit:
                         raise BadBody(413, f"the body is over {limit} bytes")
                     pieces.append(piece)
         except TimeoutError:
-            raise BadBody(408, f"nothing of the body came for {BODY_IDLE_S:.0f} s") from None
+            raise BadBody(408, f"nothing of the body came for {idle_s:.0f} s") from None
         except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError, web.RequestPayloadError) as error:
             raise BadBody(400, f"the body cannot be read: {error}") from None
         return b"".join(pieces)
@@ -148,7 +137,7 @@ class Inbound:
 
     async def _gone_if_stuck(self, writing: Awaitable[Any]) -> None:
         try:
-            async with asyncio.timeout(WRITE_S):
+            async with asyncio.timeout(self._bounds.write_s):
                 await writing
         except (TimeoutError, ConnectionError):
             if self._request.transport is not None:
@@ -159,11 +148,11 @@ class Inbound:
 class Answer:
     """What a replica answers: its head at once, its body as it comes."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
+    def __init__(self, response: aiohttp.ClientResponse, bounds: Bounds) -> None:
+        self._response, self._bounds = response, bounds
         self.status = response.status
         self.content_type = response.content_type
-        self._limit_s = FIRST_S
+        self._limit_s = bounds.first_s
 
     async def read(self) -> bytes:
         """The whole body.
@@ -175,8 +164,8 @@ class Answer:
         pieces, size = [], 0
         while piece := await self._piece():
             size += len(piece)
-            if size > MAX_ANSWER_BYTES:
-                raise Lost(f"its answer is over {MAX_ANSWER_BYTES} bytes")
+            if size > self._bounds.answer_bytes:
+                raise Lost(f"its answer is over {self._bounds.answer_bytes} bytes")
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -207,25 +196,26 @@ class Answer:
         except TimeoutError:
             raise Late(f"it sent nothing for {self._limit_s:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Lost(f"its answer broke off: {_text(error)}") from None
-        self._limit_s = IDLE_S
+            raise Lost(_text(error)) from None
+        self._limit_s = self._bounds.idle_s
         return piece
 
 
 class Upstream:
     """Connections to replicas. Streams get their own each: llama-server closes after one without saying so."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_mark_reused)
         common: dict[str, Any] = {
             "trust_env": False,
             "cookie_jar": aiohttp.DummyCookieJar(),
-            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=bounds.connect_s),
         }
         # How many requests there may be is bounded by the replicas' slots, and not again here.
         self._kept = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=bounds.kept_s),
             trace_configs=[trace],
             **common,
         )
@@ -243,14 +233,15 @@ class Upstream:
         headers: Mapping[str, str],
         body: bytes = b"",
         stream: bool = False,
-        limit_s: float = FIRST_S,
+        limit_s: float | None = None,
     ) -> Answer:
-        """The head of the replica's answer.
+        """The head of the replica's answer, within `limit_s` if it is given.
 
         Raises:
             Lost: there is none, and another replica may be asked.
             Late: it did not come in time.
         """
+        limit_s = limit_s or self._bounds.first_s
         if not stream:
             try:
                 return await self._once(self._kept, method, url, headers, body, limit_s)
@@ -280,22 +271,28 @@ class Upstream:
                     trace_request_ctx=connection,
                 )
         except aiohttp.ConnectionTimeoutError:
-            raise Lost(f"no connection within {CONNECT_S:.0f} s") from None
+            raise Lost(f"no connection within {self._bounds.connect_s:.0f} s") from None
         except TimeoutError:
             raise Late(f"it did not answer within {limit_s:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             stale = connection.reused and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
             raise Lost(_text(error), stale=stale) from None
-        return Answer(response)
+        return Answer(response, self._bounds)
 
 
 class Listener:
     """Takes clients' connections, and answers each request with what `handler` writes to it."""
 
-    def __init__(self, handler: Callable[[Inbound], Awaitable[None]], malformed: Callable[[int, str], bytes]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Inbound], Awaitable[None]],
+        malformed: Callable[[int, str], bytes],
+        bounds: Bounds,
+    ) -> None:
         """`malformed` makes the body of an answer to what is not HTTP, of a status and why."""
         self._handler = handler
         self._malformed = malformed
+        self._bounds = bounds
         self._busy = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -306,7 +303,7 @@ class Listener:
     async def open(self, host: str, port: int) -> tuple[str, int]:
         """Where it listens. Raises OSError where it cannot."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._manager, loop, self._malformed), host, port)
+        self._server = await loop.create_server(self._connection, host, port)
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 
@@ -322,11 +319,14 @@ class Listener:
             log.warning("requests are cut off: they did not end in time", extra={"requests": self._busy})
         await self._manager.shutdown(0.1)
 
+    def _connection(self) -> _Connection:
+        return _Connection(self._manager, self._malformed, self._bounds.client_idle_s)
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy += 1
         self._quiet.clear()
         try:
-            inbound = Inbound(request)
+            inbound = Inbound(request, self._bounds)
             await self._handler(inbound)
             return inbound.response
         finally:
@@ -340,13 +340,14 @@ class _Connection(web.RequestHandler):
 
     __slots__ = ("_malformed",)
 
-    def __init__(
-        self,
-        manager: web.Server,
-        loop: asyncio.AbstractEventLoop,
-        malformed: Callable[[int, str], bytes],
-    ) -> None:
-        super().__init__(manager, loop=loop, keepalive_timeout=CLIENT_IDLE_S, access_log=None)  # type: ignore[arg-type]  # None is how it is turned off
+    def __init__(self, manager: web.Server, malformed: Callable[[int, str], bytes], idle_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(
+            manager,
+            loop=loop,
+            keepalive_timeout=idle_s,
+            access_log=None,  # type: ignore[arg-type]  # None is how it is turned off
+        )
         self._malformed = malformed
 
     def handle_error(
@@ -368,5 +369,16 @@ async def _mark_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: A
     context.trace_request_ctx.reused = True
 
 
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _text(error: Exception) -> str:
+    """What happened, in words that name no address: clients are shown them."""
+    match error:
+        case aiohttp.ClientPayloadError():
+            return "its answer broke off"
+        case aiohttp.ServerDisconnectedError():
+            return "it closed the connection without an answer"
+        case aiohttp.ClientResponseError():
+            return "its answer is not HTTP as it should be"
+        case OSError() if error.errno:
+            return os.strerror(error.errno).lower()
+        case _:
+            return type(error).__name__

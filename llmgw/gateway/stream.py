@@ -93,11 +93,10 @@ class ClientStream:
             return openai.DONE
         try:
             chunk = _CHUNK.decode(data)
-            members = None
         except (msgspec.DecodeError, RecursionError):
             try:
-                members = fields.split_loosely(data)
-                chunk = _CHUNK.decode(fields.join(members))
+                data = fields.repaired(data)
+                chunk = _CHUNK.decode(data)
             except (msgspec.DecodeError, ValueError):
                 return self._fail(openai.upstream_failed("the engine sent an event that is not what its API says"))
         if (chunk.error and bytes(chunk.error) != b"null") or chunk.object == "error":
@@ -107,7 +106,7 @@ class ClientStream:
         if not self.events:
             self._began()
         self.events += 1
-        return b"data: " + self._rewritten(data, chunk, members) + b"\n\n"
+        return b"data: " + self._rewritten(data, chunk) + b"\n\n"
 
     def _counted(self, chunk: _Chunk) -> bool:
         """Note what the chunk says, and whether it goes on to the client."""
@@ -125,12 +124,11 @@ class ClientStream:
                 self.deltas += 1
         return True
 
-    def _rewritten(self, data: bytes, chunk: _Chunk, members: dict[str, Raw] | None) -> bytes:
+    def _rewritten(self, data: bytes, chunk: _Chunk) -> bytes:
         drop_usage = bool(chunk.usage) and not self._wants_usage
-        if members is None:
-            if chunk.model == self._model and chunk.choices and not drop_usage:
-                return data
-            members = fields.split(data)
+        if chunk.model == self._model and chunk.choices is not None and not drop_usage:
+            return data
+        members = fields.split(data)
         members["model"] = self._model_member
         if not chunk.choices:
             members["choices"] = Raw(b"[]")

@@ -18,9 +18,6 @@ from llmgw.gateway.link import ControlLink
 
 log = logging.getLogger(__name__)
 
-WAIT_S = 20.0
-"""How long control holds a request for a table that has not changed."""
-
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 15.0
 
@@ -46,9 +43,9 @@ class Snapshot:
 class TableFollower:
     """Has the last table control gave, and waits for the next."""
 
-    def __init__(self, link: ControlLink, file: Path) -> None:
-        """`file` is where the table is kept."""
-        self._link, self._file = link, file
+    def __init__(self, link: ControlLink, file: Path, wait_s: float) -> None:
+        """`file` is where the table is kept; `wait_s` is how long control holds a request for the next."""
+        self._link, self._file, self._wait_s = link, file, wait_s
         self.changed: Callable[[], None] = lambda: None
         """Called after each new table."""
         self.current: Snapshot | None = None
@@ -95,7 +92,7 @@ class TableFollower:
     async def _once(self) -> bool:
         """One look. Whether the table is another now."""
         version = "" if self.current is None else self.current.table.version
-        body = await self._link.table(version, WAIT_S)
+        body = await self._link.table(version, self._wait_s)
         if body is None:
             return False
         try:

@@ -114,7 +114,7 @@ class Usage:
             "first_s": _since(record.started, record.first),
             "total_s": _since(record.started, now),
         }
-        log.info("a request ended", extra={"usage": fields, "model": record.model})
+        log.info("a request ended", extra=fields)
 
 
 def _since(start: float, end: float | None) -> float | None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+
 from fakes.quirks import QuirkEngine
 from fakes.table_server import TableServer
 from fakes.waiting import until
-from llmgw.gateway import app, front
+from llmgw.gateway import app
 from llmgw.gateway.app import GatewayConfig
 
 
@@ -97,19 +98,23 @@ class Fleet:
         return found
 
     def _records(self) -> list[dict[str, Any]]:
-        return [r.usage for r in self.logged.records if hasattr(r, "usage")]
+        return [vars(r) for r in self.logged.records if r.name == "llmgw.gateway.usage"]
 
     def client(self, **more: Any) -> openai.AsyncOpenAI:
-        given = {"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, "timeout": 20}
+        # Without certificates, which take longer to load than most tests take.
+        plain = openai.DefaultAsyncHttpxClient(verify=False)
+        given = {"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, "timeout": 20, "http_client": plain}
         client = openai.AsyncOpenAI(**{**given, **more})
         self.stack.push_async_callback(client.close)
         return client
 
     @asynccontextmanager
     async def post(self, path: str, body: Any, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session:
-            async with session.post(self.url + path, json=body, **more) as answer:
-                yield answer
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session,
+            session.post(self.url + path, json=body, **more) as answer,
+        ):
+            yield answer
 
 
 @pytest.fixture
