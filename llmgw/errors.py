@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from llmgw_agent.errors import OperatorError, Refused, Unreachable
 
-__all__ = ["Exit", "OperatorError", "Refused", "Unreachable"]
+__all__ = ["Exit", "Misused", "OperatorError", "Refused", "Unreachable"]
 
 
 class Exit(IntEnum):
@@ -21,3 +21,9 @@ class Exit(IntEnum):
     HELD = 5
     """Held, or not placeable."""
     USAGE = 64
+
+
+class Misused(OperatorError):
+    """A command was called with words it does not know."""
+
+    code = int(Exit.USAGE)

@@ -14,7 +14,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
@@ -28,7 +27,7 @@ from llmgw.control.writer import Writer
 from llmgw.core.memory import Memory
 from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
-from llmgw.net.listen import listener
+from llmgw.net.listen import is_loopback, listener
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
 from llmgw.sources.git import open_source
 from llmgw.sources.status_branch import StatusBranch
@@ -81,8 +80,7 @@ async def serve(config: ControlConfig, *, ready: Callable[[tuple[str, int]], Non
 
 def _check(config: ControlConfig) -> None:
     host = config.listen[0]
-    beyond = host != "localhost" and not ip_address(host).is_loopback
-    if beyond and config.tls_cert is None and not config.insecure:
+    if not is_loopback(host) and config.tls_cert is None and not config.insecure:
         raise Refused(
             f"control does not listen on {host} without TLS",
             why="keys of nodes and operators would cross the network readable",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llmgw.catalog.problem import Problem
-from llmgw.core.wanted import ALLOW_REMOVALS, Wanted, judge
+from llmgw.core.wanted import Wanted, allowed_removals, judge
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import Source
 from llmgw.sources.reading import catalog_of
@@ -107,14 +107,8 @@ class Follower:
             last=self._last,
             running=self._running(),
             held_versions=frozenset(self._held_versions()),
-            allowed_removals=allowed_removals(trailers),
+            allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
         )
         self._last = wanted or self._last
         log.info("commit %s is wanted", snapshot.commit[:12], extra={"problems": len(catalog.problems)})
         return Followed(snapshot.commit, wanted, catalog.problems)
-
-
-def allowed_removals(trailers: Iterable[Trailer]) -> int | None:
-    """The highest count of the removal trailers. One that is no number allows nothing."""
-    counts = [int(t.value) for t in trailers if t.key.lower() == ALLOW_REMOVALS.lower() and t.value.isdecimal()]
-    return max(counts, default=None)

@@ -7,10 +7,11 @@ from aiohttp import web
 from msgspec import Struct
 
 from llmgw import __version__
+from llmgw.catalog import canonical
 from llmgw.control.follow import Follower
 from llmgw.control.loop import Loop
 from llmgw.control.writer import Writer
-from llmgw.core.live import Live, SeenNow, without_keys
+from llmgw.core.live import Live, SeenNow, specs, without_keys
 from llmgw.core.status import status
 
 
@@ -47,8 +48,16 @@ class Operators:
     async def seen(self, _request: web.Request) -> web.Response:
         """What a plan is made of."""
         loop = self._loop
-        commit = loop.followed.commit if loop.followed else ""
-        return _json(SeenNow(commit, without_keys(loop.observe()), loop.memory))
+        wanted = loop.followed.wanted if loop.followed else None
+        return _json(
+            SeenNow(
+                wanted.commit if wanted else "",
+                canonical.spec(wanted.server) if wanted else {},
+                specs(wanted) if wanted else (),
+                without_keys(loop.observe()),
+                loop.memory,
+            )
+        )
 
 
 def _json(value: Struct) -> web.Response:

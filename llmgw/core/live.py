@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, structs
 
+from llmgw.catalog import canonical
+from llmgw.catalog.server import Server
 from llmgw.core.actions import Held
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
 from llmgw.core.status import FleetStatus
+from llmgw.core.wanted import Wanted, WantedModel
 
 
 class Live(Struct, frozen=True):
@@ -22,13 +27,43 @@ class Live(Struct, frozen=True):
     """What control cannot do: read the repository, commit the status."""
 
 
+class SpecNow(Struct, frozen=True):
+    """A model as it is wanted now."""
+
+    path: str
+    commit: str
+    since: int
+    frozen: str
+    spec: dict[str, Any]
+
+
 class SeenNow(Struct, frozen=True):
     """`GET /v1/seen`: what a plan is made of."""
 
     commit: str
     """That is wanted now. Empty: none yet."""
+    server: dict[str, Any]
+    """server.yaml in canonical form; empty: none has been good yet."""
+    models: tuple[SpecNow, ...]
     observed: Observed
     memory: Memory
+
+
+def wanted_now(seen: SeenNow) -> Wanted | None:
+    """What control wants. None: nothing yet.
+
+    Raises:
+        pydantic.ValidationError: it is of a later version.
+    """
+    if not seen.server:
+        return None
+    models = (WantedModel(canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen) for m in seen.models)
+    return Wanted(seen.commit, 0, Server.model_validate(seen.server), {w.model.name: w for w in models})
+
+
+def specs(wanted: Wanted) -> tuple[SpecNow, ...]:
+    """Its models, in the form that travels."""
+    return tuple(SpecNow(w.path, w.commit, w.since, w.frozen, canonical.spec(w.model)) for w in wanted.models.values())
 
 
 def without_keys(observed: Observed) -> Observed:

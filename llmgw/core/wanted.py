@@ -155,3 +155,9 @@ def _guarded(wanted: Wanted, last: Wanted | None, running: set[str], allowed: in
         # What runs of a model nobody has a spec of is kept as well, and not explained.
         complete=False,
     )
+
+
+def allowed_removals(trailers: Iterable[tuple[str, str]]) -> int | None:
+    """The highest count of the removal trailers, as keys and values. One that is no number allows nothing."""
+    counts = [int(value) for key, value in trailers if key.lower() == ALLOW_REMOVALS.lower() and value.isdecimal()]
+    return max(counts, default=None)

@@ -4,9 +4,37 @@ from __future__ import annotations
 
 import errno
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 
 from llmgw.errors import Refused
+
+
+def parse_address(text: str, *, port: int) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, `HOST` or `[V6]:PORT`.
+
+    Args:
+        text: as it was written.
+        port: where none is.
+
+    Raises:
+        Refused: it is no address.
+    """
+    host, colon, number = text.strip().rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        host, number = text.strip(), ""
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or (number and not (number.isdecimal() and int(number) <= 65_535)):
+        raise Refused(f"{text!r} is no address to listen on", why="it is HOST:PORT", do=f"write 127.0.0.1:{port}")
+    return host, int(number) if number else port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it. A name other than localhost may be anywhere."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def listener(who: str, address: tuple[str, int], *, flag: str) -> socket.socket:

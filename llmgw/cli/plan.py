@@ -1,0 +1,139 @@
+"""`llmgw plan`: what a change would do, from the same decisions that control makes."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from llmgw.cli.render import as_json, plan_text
+from llmgw.cli.seen import Seen, look, operator
+from llmgw.core.holdings import HoldingState
+from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.preview import Preview, preview
+from llmgw.core.simulate import Course, course
+from llmgw.core.wanted import Wanted, allowed_removals, judge
+from llmgw.errors import Exit, OperatorError
+from llmgw.sources.git import Source, local_path, open_source
+from llmgw.sources.reading import catalog_of
+from llmgw.sources.snapshot import Snapshot, Trailer
+from llmgw_agent.protocol import split_id
+
+
+class How(StrEnum):
+    """Where what is seen comes from."""
+
+    AUTO = "auto"
+    CONTROL = "control"
+    BRANCH = "branch"
+    NONE = "none"
+
+
+class Format(StrEnum):
+    """How it is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def plan(
+    repo: Annotated[str, typer.Option(help="The fleet's repository: a path or a URL.")] = ".",
+    base: Annotated[str | None, typer.Option(help="The commit it starts from; else what is carried out now.")] = None,
+    head: Annotated[str | None, typer.Option(help="The commit that is planned; else the one checked out.")] = None,
+    branch: Annotated[str, typer.Option(help="Of a repository that is not on this machine.")] = "main",
+    worktree: Annotated[
+        bool, typer.Option("--worktree", help="Plan the files as they are, uncommitted ones too.")
+    ] = False,
+    observed: Annotated[How, typer.Option(help="Where the fleet is seen.")] = How.AUTO,
+    control: Annotated[str | None, typer.Option(help="Where control is. Or LLMGW_CONTROL.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="An operator's key. Or LLMGW_KEY_FILE.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write it into this file.")] = None,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit with 2 when something would change.")
+    ] = False,
+) -> None:
+    """Say what a change would do: what starts, stops, is fetched, and what is held and why."""
+    with TemporaryDirectory(prefix="llmgw-plan-") as folder:
+        source = open_source(repo, branch=branch, state=Path(folder), mode="worktree" if worktree else "head")
+        try:
+            found = _head(source, head, repo, worktree=worktree)
+            catalog = catalog_of(found)
+            cluster = catalog.server.cluster if catalog.server else ""
+            seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file))
+            based = catalog_of(source.at(base)) if base else None
+            trailers = source.trailers_since(seen.base.commit) if seen.base and not worktree else ()
+        finally:
+            source.close()
+    if based is not None:
+        last = judge(based, commit=base or "", committed_at=0, last=seen.base)
+        seen = Seen(seen.how, last, seen.observed, seen.memory)
+    result = foresee(found, seen, trailers)
+    text = as_json(result) if json or output is Format.JSON else plan_text(result)
+    if out is not None:
+        out.write_text(text + "\n", encoding="utf-8")
+    print(text)
+    raise typer.Exit(exit_code(result, detailed=detailed_exitcode))
+
+
+def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> Preview:
+    """What a commit would do to a fleet as it was seen.
+
+    Raises:
+        OperatorError: its server.yaml cannot be used, and none before it is known.
+    """
+    catalog = catalog_of(found)
+    looked = seen.observed or Observed()
+    held = [h.key for h in looked.mirror.holdings if h.state is HoldingState.PRESENT] if looked.mirror else []
+    wanted = judge(
+        catalog,
+        commit=found.commit,
+        committed_at=found.committed_at,
+        last=seen.base,
+        running={split_id(r.id)[0] for n in looked.nodes for r in n.replicas},
+        held_versions=frozenset(held),
+        allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
+    )
+    if wanted is None:
+        raise OperatorError(
+            "nothing can be planned",
+            why="\n  ".join(p.line_form() for p in catalog.problems),
+            do="mend server.yaml: llmgw validate",
+        )
+    return preview(
+        seen.base,
+        wanted,
+        _course(wanted, seen),
+        observed=seen.how,
+        dirty=found.dirty,
+        based_on=seen.base.commit if seen.base else "",
+    )
+
+
+def _course(wanted: Wanted, seen: Seen) -> Course:
+    if seen.observed is None:
+        return Course((), (), Observed(), settled=True)
+    known = {n.name: n for n in seen.observed.nodes}
+    nodes = tuple(known.get(n.name, NodeSeen(n.name)) for n in sorted(wanted.server.nodes, key=lambda n: n.name))
+    return course(wanted, Observed(nodes, seen.observed.mirror), seen.memory, time.time())
+
+
+def exit_code(result: Preview, *, detailed: bool) -> Exit:
+    """The same value that is printed decides it."""
+    if result.problems:
+        return Exit.PROBLEM
+    if result.blocked:
+        return Exit.HELD
+    return Exit.CHANGES if detailed and result.changes else Exit.DONE
+
+
+def _head(source: Source, head: str | None, repo: str, *, worktree: bool) -> Snapshot:
+    """The commit that is planned: of a repository on this machine the one checked out, unless another is named."""
+    if worktree or (head is None and local_path(repo) is None):
+        return source.poll()
+    return source.at(head or "HEAD")

@@ -1,0 +1,143 @@
+"""The processes of one machine: started together, started again when one ends, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llmgw.errors import Exit, OperatorError, Refused, Unreachable
+
+STARTED_S = 10.0
+"""A process that ends within this of its first start cannot be started at all."""
+AGAIN_S = (1.0, 30.0)
+"""Before a process that ended is started again: the first wait, doubling to the longest."""
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One process to keep running."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    """Where what it prints goes."""
+    stop_s: float = 10.0
+    """What it may take to end when it is told to."""
+
+
+class Processes:
+    """Keeps programs running until they are stopped."""
+
+    def __init__(self, programs: Sequence[Program], *, say: Callable[[str], None]) -> None:
+        """Start nothing yet.
+
+        Args:
+            programs: in the order in which they start; they stop in the reverse one.
+            say: tells the person what happens to them.
+        """
+        self._programs, self._say = programs, say
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = False
+
+    async def keep(self) -> None:
+        """Start all, and start again what ends, for ever.
+
+        Raises:
+            OperatorError: one cannot be started as it is told to.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for program in self._programs:
+                tasks.create_task(self._keep(program))
+
+    async def _keep(self, program: Program) -> None:
+        wait, longest = AGAIN_S
+        first = True
+        while not self._stopping:
+            began = time.monotonic()
+            process = await self._start(program)
+            code = await process.wait()
+            if self._stopping:
+                return
+            lived = time.monotonic() - began
+            if first and lived < STARTED_S:
+                raise _could_not_start(program, code)
+            first = False
+            wait = AGAIN_S[0] if lived > longest else wait
+            self._say(f"{program.name} ended with {code} and is started again in {wait:.0f}s; see {program.log}")
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, longest)
+
+    async def _start(self, program: Program) -> asyncio.subprocess.Process:
+        program.log.parent.mkdir(parents=True, exist_ok=True)
+        with program.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *program.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Its own session: Ctrl-C at the terminal reaches us alone, and we stop them in order.
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+        self._running[program.name] = process
+        return process
+
+    async def stop(self) -> None:
+        """End all, the last started first, in bounded time."""
+        self._stopping = True
+        for program in reversed(self._programs):
+            process = self._running.get(program.name)
+            if process is None or process.returncode is not None:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(program.stop_s):
+                    await process.wait()
+            except TimeoutError:
+                self._say(f"{program.name} did not end in {program.stop_s:.0f}s and was killed")
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to end when this process is killed, so that nothing stays behind."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:
+        os._exit(1)
+
+
+def _could_not_start(program: Program, code: int) -> OperatorError:
+    """The process's own words, where it ended with some."""
+    said = _last_error(program.log)
+    kind = {int(Exit.UNREACHABLE): Unreachable, int(Exit.REFUSED): Refused}.get(code, OperatorError)
+    if said is not None:
+        return kind(said[0], why=said[1], do=said[2])
+    return OperatorError(
+        f"{program.name} ended with {code} at once", why="it does not say why", do=f"see {program.log}"
+    )
+
+
+def _last_error(log: Path) -> tuple[str, str, str] | None:
+    """What, why and what to do of the last error that a process printed."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace")[-20_000:].splitlines()
+        for at in range(len(lines) - 1, -1, -1):
+            if not lines[at].startswith("error: "):
+                continue
+            rest = [line.strip() for line in lines[at + 1 :]]
+            why = next((line.removeprefix("because ") for line in rest if line.startswith("because ")), "")
+            do = next((line.removeprefix("next: ") for line in rest if line.startswith("next: ")), "")
+            return lines[at].removeprefix("error: "), why, do
+    return None

@@ -1,0 +1,189 @@
+"""What a change would do, as one value: text, JSON and the exit code are all made of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from llmgw.catalog import canonical
+from llmgw.catalog.fingerprint import EFFECTS, Effect
+from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
+from llmgw.core.rollout import counts
+from llmgw.core.simulate import Course
+from llmgw.core.wanted import Wanted, WantedModel
+from llmgw_agent.protocol import split_id
+
+FORMAT_VERSION = "1.0"
+"""Of the JSON: a minor one adds, a major one changes."""
+
+
+class FieldChange(Struct, frozen=True):
+    """One field of the catalog that differs."""
+
+    field: str
+    """`profiles.cpu.replicas`."""
+    before: Any
+    """None: it was not there."""
+    after: Any
+    effect: str
+
+
+class CountChange(Struct, frozen=True):
+    """How many replicas of one profile, before and after."""
+
+    profile: str
+    before: int
+    after: int
+
+
+class ModelChange(Struct, frozen=True):
+    """What changes of one model."""
+
+    name: str
+    action: str
+    """create | remove | change | none: what the commit does to its entry. `none` moves without being changed."""
+    counts: tuple[CountChange, ...]
+    fields: tuple[FieldChange, ...]
+    starts: tuple[Start, ...]
+    stops: tuple[Stop, ...]
+    fetches: tuple[Fetch, ...]
+    held: tuple[Held, ...]
+    frozen: str = ""
+
+
+class Preview(Struct, frozen=True):
+    """What a change would do to the fleet as it was seen."""
+
+    format_version: str
+    cluster: str
+    base: str
+    """The commit that is carried out now; empty: none is known."""
+    head: str
+    dirty: bool
+    observed: str
+    """Where what was seen is from, and how old it is."""
+    models: tuple[ModelChange, ...]
+    """Those that change or move, sorted."""
+    unchanged: int
+    steps: tuple[tuple[Action, ...], ...]
+    removals: tuple[Remove, ...]
+    held: tuple[Held, ...]
+    """Of no model: nodes, guards."""
+    problems: tuple[str, ...]
+    settled: bool
+    digest: str
+    """Of what is wanted and what would be done."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything would be done, or anything wanted differs."""
+        return bool(self.steps) or any(m.action != "none" for m in self.models)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something is held that waiting will not cure."""
+        return any(h.stalled for h in self.held) or any(h.stalled for m in self.models for h in m.held)
+
+
+def preview(base: Wanted | None, head: Wanted, course: Course, *, observed: str, dirty: bool, based_on: str) -> Preview:
+    """What `head` would do.
+
+    Args:
+        base: what is carried out now; None: nothing is known of it.
+        head: what the change asks.
+        course: what passes would do about it.
+        observed: where what was seen is from.
+        dirty: whether the head has uncommitted changes.
+        based_on: the base's commit.
+    """
+    before = dict(base.models) if base else {}
+    names = sorted({*before, *head.models, *_moved(course)})
+    changes = [_model(name, before.get(name), head.models.get(name), course) for name in names]
+    touched = tuple(c for c in changes if c.action != "none" or c.starts or c.stops or c.fetches or c.held or c.frozen)
+    steps = tuple(step.actions for step in course.steps)
+    guards = (Held("commit", why, stalled=True) for why in head.held)
+    digest = hashlib.sha256(
+        msgspec.json.encode((sorted((n, canonical.spec(w.model)) for n, w in head.models.items()), steps))
+    )
+    return Preview(
+        FORMAT_VERSION,
+        head.server.cluster,
+        based_on,
+        head.commit,
+        dirty,
+        observed,
+        touched,
+        len(names) - len(touched),
+        steps,
+        tuple(a for step in steps for a in step if isinstance(a, Remove)),
+        tuple(sorted((*(h for h in course.held if not h.model), *guards))),
+        tuple(p.line_form() for p in head.problems),
+        course.settled,
+        digest.hexdigest()[:12],
+    )
+
+
+def _moved(course: Course) -> Iterable[str]:
+    for step in course.steps:
+        for action in step.actions:
+            yield _subject(action)
+
+
+def _subject(action: Action) -> str:
+    return action.name if isinstance(action, Fetch | Remove) else split_id(action.id)[0]
+
+
+def _model(name: str, before: WantedModel | None, after: WantedModel | None, course: Course) -> ModelChange:
+    mine = [a for step in course.steps for a in step.actions if _subject(a) == name]
+    was, will = counts(before), counts(after)
+    fields = tuple(_fields(before, after)) if before and after else ()
+    if before is None and after is None:
+        action = "none"
+    elif before is None or after is None:
+        action = "create" if after else "remove"
+    else:
+        action = "change" if fields else "none"
+    return ModelChange(
+        name,
+        action,
+        tuple(CountChange(p, was.get(p, 0), will.get(p, 0)) for p in sorted({*was, *will})),
+        fields,
+        tuple(a for a in mine if isinstance(a, Start)),
+        tuple(a for a in mine if isinstance(a, Stop)),
+        tuple(a for a in mine if isinstance(a, Fetch)),
+        tuple(h for h in course.held if h.model == name),
+        after.frozen if after else "",
+    )
+
+
+def _fields(before: WantedModel, after: WantedModel) -> Iterator[FieldChange]:
+    was, will = _flat(canonical.spec(before.model)), _flat(canonical.spec(after.model))
+    for field in sorted({*was, *will}):
+        if was.get(field) != will.get(field):
+            yield FieldChange(field, was.get(field), will.get(field), str(_effect(field)))
+
+
+def _flat(value: Any, at: str = "") -> dict[str, Any]:
+    """Every leaf by its way: `profiles.cpu.replicas`. Named parts go by their name."""
+    if isinstance(value, dict):
+        parts = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, list) and value and all(isinstance(v, dict) and "name" in v for v in value):
+        parts = [(str(v["name"]), v) for v in value]
+    else:
+        return {at: value}
+    return {k: v for key, part in parts for k, v in _flat(part, f"{at}.{key}" if at else key).items()}
+
+
+def _effect(field: str) -> Effect:
+    """What the change of a field does to what runs."""
+    parts = field.split(".")
+    kind = "model"
+    if parts[0] == "source" and len(parts) > 1:
+        kind, parts = "source", parts[1:]
+    elif parts[0] == "profiles" and len(parts) > 2:
+        kind, parts = ("gpu", parts[3:]) if parts[2] == "gpu" and len(parts) > 3 else ("profile", parts[2:])
+    return EFFECTS[kind][parts[0]]
