@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from llmgw_agent.starts import Start, endpoint
 from llmgw_agent.supervisor import TABLE, Effect, Event, State
 from llmgw_agent.surroundings import Surroundings
 
+T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 
 FORGIVEN_AFTER_S = 600.0
@@ -322,6 +324,18 @@ class Replica:
                 return await self.process.wait()
         except TimeoutError:
             return None
+
+    async def unless_it_ends(self, question: Coroutine[None, None, T]) -> T | None:
+        """The answer to a question; None when its process ends first, and another may be answering in its place."""
+        assert self.process is not None
+        asked, ended = asyncio.ensure_future(question), asyncio.ensure_future(self.process.wait())
+        try:
+            await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)
+            return None if ended.done() else asked.result()
+        finally:
+            for task in (asked, ended):
+                task.cancel()
+            await asyncio.gather(asked, ended, return_exceptions=True)
 
     def ended(self, how: Exit) -> Event:
         """It ended by itself: find out why."""

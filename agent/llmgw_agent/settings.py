@@ -22,6 +22,8 @@ class Pace:
     that left while it is asked more often than about every 2 s."""
     start_s: float = 0.25
     """Between two looks at one that loads: nobody else talks to it yet."""
+    measure_s: float = 1.0
+    """Between two looks at what one that loads reads and prints."""
     idle_gap_s: float = 2.0
     """Between two looks at a draining one. Idle is what both find."""
     wedged_after_s: float = 180.0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # a start belongs to a replica, which begins it
 PORT_TRIES = 5
 """A port that was free may be taken before the engine takes it."""
 
-MEASURE_EVERY_S = 1.0
 MOVED_BYTES = 64 << 10
 """What must be read or written for it to count as progress: our own questions move a little too."""
 AT_MOST = 20
@@ -111,19 +110,20 @@ class Start:
         measured, mark = 0.0, (0, 0)
         while True:
             try:
-                if await adapter.ready(at, within_s=spec.start_timeout_s):
+                if await replica.unless_it_ends(adapter.ready(at, within_s=spec.start_timeout_s)):
+                    await replica.measure()
                     replica.loading = None
                     return Event.HEALTHY, ""
             except Fault as e:
-                # One that has just ended answers nothing, and its end says more.
-                if how := await replica.exits_within(1):
+                # One that is just ending answers nothing, and its end says more.
+                if how := await replica.exits_within(0.5):
                     return self._ended(how)
                 replica.blame(e.dossier(replica.log_lines()))
                 return Event.UNFIT, e.cause
             if how := await replica.exits_within(pace.start_s):
                 return self._ended(how)
             now = time.monotonic()
-            if now - measured >= MEASURE_EVERY_S:
+            if now - measured >= pace.measure_s:
                 await replica.measure()
                 fresh = (replica.usage.moved_bytes // MOVED_BYTES, _said(started.log_path))
                 if fresh != mark:

@@ -79,6 +79,7 @@ def test_a_program_that_is_not_there_is_an_error_at_once(tmp_path):
 
 async def test_a_process_is_adopted_by_all_its_marks_and_its_end_is_noticed(spawn):
     one = spawn(SLEEP)
+    await until(lambda: process.carries(one.pid, one.identity.marker))
 
     again = Process.adopt(one.identity)
 
@@ -94,6 +95,7 @@ async def test_a_stranger_with_the_same_number_is_not_adopted(spawn):
     # A number that was used again: another start, or another marker. Killing
     # by number is how nomad#23969 ended processes that were not its own.
     ours = spawn(SLEEP).identity
+    await until(lambda: process.carries(ours.pid, ours.marker))
 
     assert Process.adopt(Identity(ours.pid, ours.ticks + 1, ours.marker)) is None
     assert Process.adopt(Identity(ours.pid, ours.ticks, process.new_marker("test"))) is None

@@ -1,0 +1,45 @@
+"""An agent, and a control it talks to over a real socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes.agents import QUICK, Agents
+from fakes.control import FakeControl
+from llmgw_agent import process
+from llmgw_agent.settings import Settings
+
+
+@pytest.fixture
+async def control():
+    async with FakeControl() as control:
+        yield control
+
+
+@pytest.fixture
+async def agents(tmp_path, control):
+    """Agents of one node, that leave no process behind."""
+    (tmp_path / "node.key").write_text("node-key")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(1000))
+    engines = tmp_path / "bin"
+    settings = Settings(
+        control=control.url,
+        node="n1",
+        key_file=tmp_path / "node.key",
+        state=tmp_path / "state",
+        allow=(f"path:{tmp_path}",),
+        engine_paths=(engines,),
+        path=(Path("/usr/bin"), Path("/bin")),
+        reserve_bytes=0,
+        pace=QUICK,
+    )
+    settings.state.mkdir()
+    agents = Agents(settings, engines)
+    agents.engine()
+    yield agents
+    await agents.stop()
+    if (settings.state / "id").exists():
+        for pid, marker in agents.processes().items():
+            process.strike(pid, marker)
