@@ -1,0 +1,188 @@
+"""The catalog that the files of a repository make together, and every problem of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from llmgw.catalog import rules
+from llmgw.catalog.files import (
+    SERVER,
+    Claim,
+    Entry,
+    KeyEntry,
+    KeyFile,
+    ModelFile,
+    read_keys,
+    read_models,
+    read_server,
+)
+from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.problem import Problem
+from llmgw.catalog.server import Server
+
+__all__ = [
+    "MISSING_SERVER",
+    "SERVER",
+    "Catalog",
+    "Claim",
+    "Entry",
+    "KeyFile",
+    "ModelFile",
+    "assemble",
+    "read_fleet",
+    "read_keys",
+    "read_models",
+    "read_server",
+]
+
+MISSING_SERVER = Problem(
+    SERVER,
+    0,
+    0,
+    "server.yaml is missing",
+    "it names the fleet, its nodes and who may call it",
+    "write it at the top of the repository; `llmgw init` writes one into a new folder",
+)
+
+_KEPT = 20_000
+"""Files whose reading is kept: several times the fleet this is made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What a repository asks for, as far as it can be told, and all that is wrong with it."""
+
+    server: Server | None
+    """None: server.yaml is missing, or has a problem."""
+    models: tuple[Entry, ...] = ()
+    """The good ones, by name."""
+    keys: tuple[ClientKey, ...] = ()
+    """The good ones, by name."""
+    problems: tuple[Problem, ...] = ()
+    """By file, line and column."""
+    frozen: tuple[str, ...] = ()
+    """Models a file speaks of that cannot be used as it writes them. They stay as they last were good."""
+    unreadable_paths: tuple[str, ...] = ()
+    """Files under catalog/ that may hold models whose names cannot be told. While
+    there is one, no model is removed for being absent."""
+
+
+def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Catalog:
+    """All that a repository says. A file that is as it was before is not read again.
+
+    Args:
+        files: server.yaml, catalog/**.yaml and keys/*.yaml, by path.
+        others: problems of entries that are no such files: links, names that are no text.
+    """
+    problems = list(others)
+    server: Server | None = None
+    if SERVER in files:
+        server, found = _server(files[SERVER])
+        problems += found
+    elif all(problem.path != SERVER for problem in problems):
+        problems.append(MISSING_SERVER)
+    models = [_models(path, data) for path, data in files.items() if path.startswith("catalog/")]
+    keys = [_keys(path, data) for path, data in files.items() if path.startswith("keys/")]
+    return assemble(server, models, keys, problems)
+
+
+_models = lru_cache(_KEPT)(read_models)
+_keys = lru_cache(_KEPT)(read_keys)
+_server = lru_cache(2)(read_server)
+
+
+def assemble(
+    server: Server | None,
+    models: Iterable[ModelFile],
+    keys: Iterable[KeyFile] = (),
+    problems: Iterable[Problem] = (),
+) -> Catalog:
+    """The catalog of files that were each read by themselves.
+
+    Args:
+        server: as it was read, or None where it cannot be used.
+        models: every file under catalog/.
+        keys: every file under keys/.
+        problems: of server.yaml, and of entries that could not be read as files. One
+            under catalog/ may hide a model.
+    """
+    models = sorted(models, key=lambda file: file.path)
+    found = list(problems)
+    hidden = {problem.path for problem in found if problem.path.startswith("catalog/")}
+    hidden.update(file.path for file in models if not file.readable)
+    for file in models:
+        found += file.problems
+    contested = set()
+    for claim, other in _contests(models):
+        contested.add((claim.path, claim.model))
+        found.append(_contest(claim, other))
+    good = []
+    for entry in (entry for file in models for entry in file.models):
+        lacks = [
+            Problem(entry.path, entry.line, entry.column, f.what, f.why, f.do, entry.model.name)
+            for f in (rules.fleet_problems(entry.model, server) if server else ())
+        ]
+        found += lacks
+        if not lacks and (entry.path, entry.model.name) not in contested:
+            good.append(entry)
+    usable = {entry.model.name for entry in good}
+    key_entries, key_problems = _join_keys(keys)
+    return Catalog(
+        server,
+        models=tuple(sorted(good, key=lambda entry: entry.model.name)),
+        keys=key_entries,
+        problems=tuple(sorted({*found, *key_problems})),
+        frozen=tuple(sorted({name for file in models for name in file.names} - usable)),
+        unreadable_paths=tuple(sorted(hidden)),
+    )
+
+
+def _contests(files: Iterable[ModelFile]) -> Iterator[tuple[Claim, Claim]]:
+    """Every claim to a name that another model claims too, with the first of these others."""
+    by_name: dict[str, list[Claim]] = defaultdict(list)
+    for file in files:
+        for claim in file.claims:
+            by_name[claim.name].append(claim)
+    for claims in by_name.values():
+        first = claims[0]
+        second = next((c for c in claims if (c.path, c.at) != (first.path, first.at)), None)
+        if second:
+            # A name said twice in one model is that file's own problem.
+            yield from ((c, second if (c.path, c.at) == (first.path, first.at) else first) for c in claims)
+
+
+def _contest(claim: Claim, other: Claim) -> Problem:
+    where = f"{other.path}:{other.place.line}"
+    owner = "a model" if other.name == other.model else f"an alias of {other.model}"
+    return Problem(
+        claim.path,
+        *claim.place,
+        f"the name {claim.name} is taken twice",
+        f"{where} has it for {owner}, and a request by that name could mean either",
+        "rename one of the two; until then what runs under it goes on",
+        claim.model,
+    )
+
+
+def _join_keys(files: Iterable[KeyFile]) -> tuple[tuple[ClientKey, ...], list[Problem]]:
+    """Every key once, and the problems of all key files. Of two with one hash the first counts."""
+    found: list[Problem] = []
+    names: dict[str, KeyEntry] = {}
+    hashes: dict[str, KeyEntry] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        found += file.problems
+        for entry in file.keys:
+            key = entry.key
+            named, hashed = names.setdefault(key.name, entry), hashes.setdefault(key.sha256, entry)
+            if named is not entry:
+                why = f"{named.path}:{named.place.line} has a key of that name"
+                what = f"the key {key.name} is there twice"
+                found.append(Problem(entry.path, *entry.place, what, why, "rename one of them"))
+            if hashed is not entry:
+                why = f"{hashed.path}:{hashed.place.line} has it too, and only that one counts"
+                what = f"the hash of key {key.name} is there twice"
+                found.append(Problem(entry.path, *entry.place, what, why, "make another with `llmgw key new client`"))
+    return tuple(sorted((e.key for e in hashes.values()), key=lambda key: (key.name, key.sha256))), found

@@ -1,0 +1,195 @@
+"""What does not fit the types, in our own words and where it stands in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from llmgw.catalog import schema
+from llmgw.catalog.document import Document
+from llmgw.catalog.fields import ALIAS, LIKE, NAME, SHA256, Strict
+from llmgw.catalog.problem import Finding, Steps, label, shorten
+from llmgw.catalog.scalars import resolve
+
+_ELSEWHERE = {
+    **dict.fromkeys(("port", "ports"), "ports are never in the catalog: the agent chooses one (7500 to 7999)"),
+    **dict.fromkeys(("host", "hosts"), "engines listen on the `address` of their node in server.yaml"),
+}
+"""Keys that people look for, and why there are none."""
+
+# bool comes first: it is an int to Python, and not to YAML.
+_SORTS = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "nothing",
+}
+_TYPES = {
+    "boolean": "true or false",
+    "integer": "a number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "a mapping",
+}
+
+
+def explain(
+    kind: type[Strict], error: ValidationError, document: Document, base: Steps, most: int
+) -> Iterator[Finding]:
+    """Findings of what pydantic refused, at most `most` of them.
+
+    Args:
+        kind: the type that was asked for.
+        error: all that does not fit it.
+        document: the file, for places and for what is written there.
+        base: the way in the file to the value that was refused.
+        most: a hostile file has tens of thousands.
+    """
+    flaws = error.errors(include_url=False)[:most]
+    meant = {(*flaw["loc"][:-1], _meant(kind, flaw["loc"])) for flaw in flaws if flaw["type"] == "extra_forbidden"}
+    for flaw in flaws:
+        # pydantic marks a key that was refused itself, in a mapping of any keys, by a step of its own.
+        loc: Steps = flaw["loc"][:-1] if flaw["loc"][-1:] == ("[key]",) else flaw["loc"]
+        at: Steps = (*base, *loc)
+        if at in document.unsure:
+            continue
+        if flaw["type"] == "missing":
+            # A key that is there under a wrong name is said once.
+            if loc not in meant and at[:-1] not in document.unsure:
+                yield _missing(kind, base, loc)
+        elif flaw["type"] == "extra_forbidden":
+            yield _unknown(kind, document, base, loc)
+        elif flaw["type"] in {"too_short", "too_long"}:
+            # Also said of a list whose items were refused, where it means nothing.
+            yield from _miscounted(flaw["input"], flaw["ctx"], at)
+        else:
+            yield _unfit(kind, document, base, loc, flaw["input"])
+
+
+def _noun(part: schema.Schema) -> str:
+    title: str = part.get("title", "mapping")
+    return title if "." in title else f"a {title}"
+
+
+def _missing(kind: type[Strict], base: Steps, loc: Steps) -> Finding:
+    part, owner = schema.node(kind, loc), schema.node(kind, loc[:-1])
+    why = f"{_noun(owner)} needs it: {_clause(part.get('description', ''))}"
+    do = f"add `{loc[-1]}:` with {schema.expected(part, schema.of(kind))}"
+    return Finding((*base, *loc), f"`{label(loc)}` is missing", why, do)
+
+
+def _meant(kind: type[Strict], loc: Steps) -> str:
+    """The known key that an unknown one is closest to, or nothing."""
+    close = get_close_matches(str(loc[-1])[:80], sorted(schema.node(kind, loc[:-1]).get("properties", {})), n=1)
+    return close[0] if close else ""
+
+
+def _unknown(kind: type[Strict], document: Document, base: Steps, loc: Steps) -> Finding:
+    owner, key = schema.node(kind, loc[:-1]), str(loc[-1])
+    parts = (schema.of(kind), *schema.of(kind).get("$defs", {}).values())
+    others = sorted(_noun(part) for part in parts if key in part.get("properties", {}))
+    why = f"the keys of {_noun(owner)} are {', '.join(sorted(owner.get('properties', {})))}"
+    if key in _ELSEWHERE:
+        why, do = _ELSEWHERE[key], "take it out"
+    elif others:
+        do = f"move it to {' or '.join(others)}"
+    else:
+        close = _meant(kind, loc)
+        do = f"write `{close}`" if close else "take it out"
+    what = f"`{label(loc)}` is not a key of {_noun(owner)}"
+    return Finding((*base, *loc), what, why, do, document.key_place((*base, *loc)))
+
+
+def _miscounted(found: Any, limits: dict[str, Any], at: Steps) -> Iterator[Finding]:
+    least, most, count = limits.get("min_length", 0), limits.get("max_length"), len(found)
+    if count < least:
+        yield Finding(at, f"`{label(at)}` is empty", f"it has at least {least}", "add one")
+    if most is not None and count > most:
+        yield Finding(at, f"`{label(at)}` is too long", f"it has {count}, and at most {most} are read", "shorten it")
+
+
+def _unfit(kind: type[Strict], document: Document, base: Steps, loc: Steps, found: Any) -> Finding:
+    at: Steps = (*base, *loc)
+    part, raw = schema.node(kind, loc), document.raw(at)
+    wants = schema.expected(part, schema.of(kind))
+    what = f"`{label(loc)}` cannot be {_shown(found, raw)}" if loc else f"{_noun(part)} cannot be {_shown(found, raw)}"
+    sort = _SORTS[type(found)]
+    right_sort = sort in {_TYPES.get(choice.get("type", "")) for choice in part.get("anyOf", (part,))}
+    # Where the sort is right and the value is not, saying the sort would only distract.
+    why = f"{wants} belongs here" if right_sort else f"it is {sort}, and {wants} belongs here"
+    return Finding(at, what, why, _advice(part, found, raw, right_sort=right_sort))
+
+
+def _shown(found: Any, raw: str | None) -> str:
+    if isinstance(found, list | dict):
+        return _SORTS[type(found)]
+    # A password in a URL is not repeated in a log.
+    text = re.sub(r"//[^/]*@", "//…@", raw if raw is not None else str(found))
+    return f"`{shorten(text)}`" if text else "empty"
+
+
+def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: bool) -> str:
+    """What to write instead."""
+    sort, pattern = (
+        part.get("type"),
+        part.get("pattern") or next((choice["pattern"] for choice in part.get("anyOf", ()) if "pattern" in choice), ""),
+    )
+    if isinstance(found, str) and (close := _closest(part, found)):
+        return f"write `{close}`"
+    if sort == "string" and "enum" not in part and raw and not isinstance(found, str):
+        return f'write it in quotes: "{shorten(raw)}"'
+    if sort == "array" and raw:
+        return f"write it as a list: [{shorten(raw)}]"
+    if sort == "object":
+        return "write its keys on lines of their own, indented"
+    if sort in {"integer", "number", "boolean"}:
+        unquoted = isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]
+        return (
+            f"write it without quotes: {found}"
+            if unquoted
+            else "write one in that range"
+            if right_sort
+            else "write one"
+        )
+    return (
+        f"write one like `{LIKE[pattern]}`"
+        if pattern in LIKE
+        else "write one of these"
+        if "enum" in part
+        else "write that"
+    )
+
+
+def _resolved(text: str) -> Any:
+    try:
+        return resolve(text)
+    except ValueError:
+        return text
+
+
+def _closest(part: schema.Schema, found: str) -> str:
+    """The value that was probably meant, or nothing."""
+    if "enum" in part:
+        close = get_close_matches(found.lower()[:60], part["enum"], n=1)
+        return close[0] if close else ""
+    if part.get("pattern") == SHA256 and re.fullmatch(r"[0-9a-fA-F]{64}", found):
+        return found.lower()
+    if part.get("pattern") in {NAME, ALIAS}:
+        allowed = r"[^a-z0-9._/:-]+" if part["pattern"] == ALIAS else r"[^a-z0-9._-]+"
+        return re.sub(allowed, "-", found.lower()[:63]).strip("._-/:")
+    return ""
+
+
+def _clause(sentence: str) -> str:
+    """The first sentence of a description, to go on with after a colon."""
+    first = sentence.partition(". ")[0].rstrip(".")
+    # `GiB of memory` keeps its capital.
+    return first[:1].lower() + first[1:] if first[1:2].islower() and first[1:3].islower() else first

@@ -1,0 +1,191 @@
+"""However a model is written, it is one model: one spec and one fingerprint."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+import yaml
+from catalog.written import MODEL, SERVER, as_yaml, changed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmgw.catalog import canonical
+from llmgw.catalog.check import read_models, read_server
+from llmgw.catalog.fields import Strict
+from llmgw.catalog.fingerprint import fingerprint
+from llmgw.catalog.model import Model
+from llmgw.catalog.profile import Profile
+from llmgw.catalog.scalars import resolve
+from llmgw.catalog.source import Source
+
+
+def defaults(kind: type[Strict]) -> dict[str, Any]:
+    """What stands for each field that is not written."""
+    fields = {field.alias or name: field for name, field in kind.model_fields.items() if not field.is_required()}
+    return {key: list(f.default) if isinstance(f.default, tuple) else f.default for key, f in fields.items()}
+
+
+DURATIONS = {"start_timeout", "drain_timeout"}
+
+
+def one(data: bytes) -> Model:
+    (entry,) = read_models("catalog/a.yaml", data).models
+    return entry.model
+
+
+def identity(model: Model) -> tuple[str, list[str]]:
+    """What must not differ between two ways to write one model."""
+    return json.dumps(canonical.spec(model)), sorted(fingerprint(model, p) for p in model.profiles)
+
+
+def wordings(value: Any, dice: random.Random, key: str = "") -> str:
+    """One of the many ways to write a value in YAML."""
+    match value:
+        case dict():
+            keys = list(value)
+            dice.shuffle(keys)
+            return "{" + ", ".join(f"{wordings(k, dice)}: {wordings(value[k], dice, k)}" for k in keys) + " }"
+        case list():
+            items = list(value)
+            if key in {"aliases", "profiles"}:
+                dice.shuffle(items)
+            return "[" + ", ".join(wordings(item, dice) for item in items) + " ]"
+        case None:
+            return dice.choice(["null", "~", "Null", "NULL"])
+        case str():
+            quoted = [json.dumps(value), "'" + value.replace("'", "''") + "'"]
+            plain = re.fullmatch(r"[a-z][a-z0-9_./-]*", value) and isinstance(resolve(value), str)
+            return dice.choice([*quoted, value] if plain else quoted)
+        case int() | float() if key in DURATIONS:
+            spelled = [f"{value}s", f'"{value / 60!r}m"' if (value / 60).is_integer() else f"{value}s"]
+            return dice.choice([*numbers(value), *spelled])
+        case _:
+            return dice.choice(numbers(value))
+
+
+def numbers(value: float) -> list[str]:
+    ways = [repr(value), f"+{value!r}" if value > 0 else repr(value), f"{value!r}e0", f"{float(value)!r}"]
+    return [*ways, f"0x{value:x}", f"0o{value:o}"] if isinstance(value, int) and value >= 0 else ways
+
+
+names = st.from_regex(r"\A[a-z0-9][a-z0-9._-]{0,12}\Z")
+texts = st.text(st.characters(min_codepoint=32, max_codepoint=0x17F, exclude_categories=["Cc"]), max_size=20)
+
+
+def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+@st.composite
+def profiles(draw: Any, name: str) -> dict[str, Any]:
+    required = {"name": name, "engine": draw(st.sampled_from(["llamacpp", "vllm", "sglang"]))}
+    required["replicas"] = draw(st.integers(1, 9))
+    required["memory_gib"] = draw(st.integers(1, 64) | st.sampled_from([0.5, 1.25]))
+    return required | draw(
+        optional(
+            gpu=st.fixed_dictionaries({"class": names}, optional={"count": st.integers(1, 8)}),
+            priority=st.integers(-5, 500),
+            weight=st.integers(1, 5),
+            parallel=st.integers(1, 4),
+            context=st.integers(50_000, 90_000),
+            cpu_cores=st.integers(1, 64),
+            threads=st.integers(1, 64),
+            node_selector=st.dictionaries(names, texts, max_size=2),
+            args=st.lists(st.sampled_from(["--mlock", "on", "--seed", "7"]), max_size=3),
+            start_timeout=st.integers(1, 7200),
+            drain_timeout=st.integers(1, 7200),
+        )
+    )
+
+
+@st.composite
+def models(draw: Any) -> dict[str, Any]:
+    required = {
+        "name": draw(names),
+        "source": {"from": "https://example.com/x.gguf", "version": draw(names)},
+        "context_length": draw(st.integers(1, 10_000)),
+        "profiles": [draw(profiles(n)) for n in draw(st.lists(names, min_size=1, max_size=3, unique=True))],
+    }
+    more = optional(
+        description=texts,
+        owner=texts,
+        kind=st.sampled_from(["chat", "completion"]),
+        state=st.sampled_from(["running", "stopped"]),
+        aliases=st.lists(names, max_size=3, unique=True).filter(lambda a: required["name"] not in a),
+    )
+    return required | draw(more) | {"class": draw(st.sampled_from(["guaranteed", "standard", "opportunistic"]))}
+
+
+def with_defaults(model: dict[str, Any]) -> dict[str, Any]:
+    """The same with every default written out."""
+    return {
+        **defaults(Model),
+        **model,
+        "source": {**defaults(Source), **model["source"]},
+        "profiles": [{**defaults(Profile), **profile} for profile in model["profiles"]],
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(models(), st.booleans(), st.randoms(use_true_random=False))
+def test_however_a_model_is_written_it_is_one_model(model, written_out, dice):
+    plain = one(as_yaml(model))
+
+    again = one(wordings(with_defaults(model) if written_out else model, dice).encode())
+
+    assert identity(again) == identity(plain)
+
+
+@settings(max_examples=50, deadline=None)
+@given(models())
+def test_a_spec_is_read_back_as_the_model_it_was_made_of(model):
+    first = one(as_yaml(model))
+    spec = canonical.spec(first)
+
+    for carried in (spec, json.loads(json.dumps(spec)), yaml.safe_load(yaml.safe_dump(spec, sort_keys=False))):
+        assert identity(canonical.from_spec(carried)) == identity(first)
+    # It is a good file as well, so a person can put it back under catalog/.
+    assert identity(one(as_yaml(spec))) == identity(first)
+
+
+def test_a_spec_has_every_default_written_out():
+    spec = canonical.spec(one(as_yaml(MODEL)))
+
+    assert spec["profiles"][0] == {
+        "name": "cpu",
+        "engine": "llamacpp",
+        "gpu": None,
+        "replicas": 1,
+        "priority": 100,
+        "weight": 1,
+        "parallel": 1,
+        "context": None,
+        "cpu_cores": None,
+        "threads": None,
+        "memory_gib": 8,
+        "node_selector": {},
+        "args": [],
+        "start_timeout": 600,
+        "drain_timeout": 60,
+    }
+    assert [p["name"] for p in spec["profiles"]] == ["cpu", "gpu"]
+
+
+def test_the_server_has_a_canonical_form_too():
+    server, _ = read_server(as_yaml(SERVER))
+    turned, _ = read_server(as_yaml(changed(SERVER, (("nodes",), SERVER["nodes"][::-1]), (("node_grace",), "600s"))))
+
+    assert json.dumps(canonical.spec(server)) == json.dumps(canonical.spec(turned))
+    assert read_server(as_yaml(canonical.spec(server)))[1] == ()
+
+
+@pytest.mark.parametrize("at", [("colour",), ("profiles", 0, "colour")])
+def test_a_spec_of_a_later_version_is_not_half_understood(at):
+    spec = changed(canonical.spec(one(as_yaml(MODEL))), (at, "red"))
+
+    with pytest.raises(ValueError, match="colour"):
+        canonical.from_spec(spec)

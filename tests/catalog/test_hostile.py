@@ -1,0 +1,152 @@
+"""Whatever a file holds, what comes out is problems: in bounded time and memory, and never an exception."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+
+import pytest
+from catalog.written import KEY, MODEL, SERVER, as_yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from llmgw.catalog import schema
+from llmgw.catalog.check import read_fleet, read_keys, read_models, read_server
+from llmgw.catalog.model import Model
+from llmgw.catalog.parse import MODEL_FILE, SERVER_FILE, parse
+
+FULL = MODEL_FILE.bytes
+LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 5000))
+
+BOMBS = {
+    "a billion laughs": LAUGHS,
+    "aliases only": b"a: &x 1\nb: [" + b"*x," * (FULL // 3 - 10) + b"]",
+    "a merge in each of many mappings": b"a: &x {a: 1}\nb: [" + b"{<<: *x}," * (FULL // 9 - 10) + b"]",
+    "deep lists": b"[" * FULL,
+    "deep mappings": b"{a: " * (FULL // 4),
+    "deep blocks": b"- " * (FULL // 2),
+    "deep keys": b"? " * (FULL // 2),
+    "deep keys in braces": b"{? " * (FULL // 3),
+    "many empty lists": b"[" + b"[]," * (FULL // 3 - 1) + b"]",
+    "many numbers": b"[" + b"1," * (FULL // 2 - 1) + b"]",
+    "many models without anything": b"- {}\n" * (FULL // 5),
+    "many models with a name": b"- name: a\n" * (FULL // 10),
+    "many models with a wrong key": b"- {nam: a}\n" * (FULL // 11),
+    "many unknown keys": b"".join(b"k%d:\n" % n for n in range(24_000)),
+    "one key many times": b"a:\n" * (FULL // 3),
+    "a long key": b"a" * (FULL - 4) + b": 1",
+    "a long quoted key": b'"' + b"a" * (FULL - 8) + b'": 1',
+    "a long text": b"name: " + b"a" * (FULL - 6),
+    "a long number": b"name: " + b"9" * (FULL - 6),
+    "a long hexadecimal number": b"name: 0x" + b"f" * (FULL - 8),
+    "a long exponent": b"context_length: 1e" + b"9" * 900,
+    "a number beyond any": b"context_length: 1" + b"0" * 900,
+    "many anchors": b"".join(b"&a%d " % n for n in range(30_000)),
+    "only quotes": b'"' * FULL,
+    "only tabs": b"\t" * FULL,
+    "only colons": b":" * FULL,
+    "only commas": b"[" + b"," * (FULL - 1),
+    "only dashes": b"-\n" * (FULL // 2),
+    "only documents": b"---\n" * (FULL // 4),
+    "only tags": b"!a " * (FULL // 3),
+    "only exclamation marks": b"!" * FULL,
+    "only directives": b"%YAML 1.2\n" * (FULL // 10),
+    "only stars": b"*" * FULL,
+    "only spaces, and then something": b" " * (FULL - 1) + b"a",
+    "a block that begins and does not end": b"description: |\n" + b"  a\n" * (FULL // 4 - 10),
+    "too much": b"#" * (FULL + 1),
+    "NULs": b"\0" * FULL,
+    "no UTF-8": b"\xff" * FULL,
+    "UTF-16": "name: a".encode("utf-16"),
+    "UTF-32": "name: a".encode("utf-32"),
+    "half of a pair": b'name: "\\ud800"',
+    "a byte order mark in the middle": b"name: a\xef\xbb\xbf",
+    "a bell": b'name: "\\a\\e[31m"',
+    "text that runs backwards": "name: \u202eedoc".encode(),
+}
+
+
+def read(data: bytes):
+    """All problems of the three readings of a file."""
+    return (
+        *read_models("catalog/a.yaml", data).problems,
+        *read_server(data)[1],
+        *read_keys("keys/a.yaml", data).problems,
+    )
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_hostile_file_is_a_problem_at_once(bomb):
+    began = time.process_time()
+    problems = read(BOMBS[bomb])
+    took = time.process_time() - began
+
+    assert problems
+    assert len(problems) <= 3 * 101
+    assert all(len(str(p)) < 2000 and str(p).replace("\n", "").isprintable() for p in problems)
+    # Three readings; the machine may be slow, and an attack is slower than that by orders of magnitude.
+    assert took < 3.0
+
+
+@pytest.mark.parametrize("bomb", ["a billion laughs", "many numbers", "many unknown keys", "a long number"])
+def test_a_hostile_file_takes_little_memory(bomb):
+    tracemalloc.start()
+    read_models("catalog/a.yaml", BOMBS[bomb])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 64 * 1024 * 1024
+
+
+def test_a_hostile_server_file_has_more_room_and_an_end_too():
+    began = time.process_time()
+    server, problems = read_server(b"nodes: [" + b"[]," * (SERVER_FILE.bytes // 3 - 10) + b"]")
+    took = time.process_time() - began
+
+    assert server is None
+    assert problems[-1].what == "the file has too many parts"
+    assert took < 15.0
+
+
+PIECES = [
+    *b"*a,&a ,!t ,<<: ,- ,: ,---,{,],[,},\",',\xff,\0,null,1e9,\\ud800,#,|,%,~,\t,\n,\xe2\x80\xa8".split(b","),
+    b"9" * 99,
+    b"",
+]
+
+
+@st.composite
+def damaged(draw):
+    """A good file with a few pieces of it replaced."""
+    data = draw(st.sampled_from([as_yaml(MODEL), as_yaml([MODEL, MODEL]), as_yaml(SERVER), as_yaml(KEY)]))
+    for _ in range(draw(st.integers(1, 4))):
+        begin = draw(st.integers(0, len(data)))
+        end = draw(st.integers(begin, min(len(data), begin + 40)))
+        data = data[:begin] + draw(st.sampled_from(PIECES) | st.binary(max_size=4)) + data[end:]
+    return data
+
+
+@settings(max_examples=400, deadline=None)
+@given(damaged() | st.binary() | st.text().map(str.encode))
+def test_whatever_a_file_holds_only_problems_come_out(data):
+    problems = read(data)
+    read_fleet({"server.yaml": data, "catalog/a.yaml": data, "catalog/b.yaml": data, "keys/a.yaml": data})
+
+    for problem in problems:
+        assert str(problem).encode("utf-8")
+        assert problem.line_form().isprintable()
+        assert problem.line >= 1
+
+
+VALIDATOR = Draft202012Validator(json.loads(schema.documents()["model.schema.json"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(damaged())
+def test_what_is_taken_is_what_an_editor_takes(data):
+    found = read_models("catalog/a.yaml", data)
+    if not found.problems:
+        assert list(VALIDATOR.iter_errors(parse(data).value)) == []
+        assert all(isinstance(entry.model, Model) for entry in found.models)
