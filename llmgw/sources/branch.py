@@ -15,8 +15,8 @@ from dulwich.refs import Ref, check_ref_format
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused, Unreachable
-from llmgw.sources.history import between
-from llmgw.sources.objects import Damaged
+from llmgw.sources.history import leads
+from llmgw.sources.objects import Damaged, target
 from llmgw.sources.repository import branch_ref, branches, opened, refuse_clash
 
 T = TypeVar("T")
@@ -136,15 +136,15 @@ class LocalBranch:
 
     def look(self) -> Look | None:
         with self.opened() as repo:
-            tip = _read(repo, self._ref)
+            tip = self._target(repo)
             if tip is None:
                 return None
             last, self._last = self._last, tip
-            return Look(tip, rewritten=last not in (None, tip) and not between(repo, last or tip, tip).forward)
+            return Look(tip, rewritten=last is not None and not leads(repo, last, tip))
 
     def held(self) -> ObjectID | None:
         with self.opened() as repo:
-            return _read(repo, self._ref)
+            return self._target(repo)
 
     def opened(self) -> AbstractContextManager[Repo]:
         return opened(self._path)
@@ -183,13 +183,15 @@ class LocalBranch:
     def close(self) -> None:
         """Holds nothing."""
 
+    def _target(self, repo: Repo) -> ObjectID | None:
+        try:
+            return target(repo, self._ref)
+        except Damaged as e:
+            raise _damaged(self, e) from e
+
 
 def checked(name: str) -> str:
     """The name of a branch, if git takes it for one."""
     if not check_ref_format(Ref(branch_ref(name))) or name.startswith("-"):
         raise Refused(f"{name!r} cannot be a branch", why="git has no such names", do="give another name")
     return name
-
-
-def _read(repo: Repo, ref: Ref) -> ObjectID | None:
-    return repo.refs.follow(ref)[1]

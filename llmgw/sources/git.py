@@ -23,8 +23,8 @@ from dulwich.repo import Repo
 from llmgw.errors import OperatorError, Refused, Unreachable
 from llmgw.sources.branch import Branch, LocalBranch, read_tip, readable
 from llmgw.sources.clone import Clone
-from llmgw.sources.history import between, trailers_between
-from llmgw.sources.objects import Damaged, is_commit
+from llmgw.sources.history import leads, trailers_between
+from llmgw.sources.objects import Damaged, is_commit, target
 from llmgw.sources.remote import Limits, Remote
 from llmgw.sources.repository import no_branch, opened
 from llmgw.sources.revision import resolve
@@ -242,17 +242,18 @@ class WorktreeSource:
 
     def poll(self) -> Snapshot:
         with self._one_at_a_time, self._opened() as repo:
-            before, head = self._head, self._read_head(repo)
+            before = self._head.commit if self._head else UNBORN
+            head = self._read_head(repo)
             files, bad = read_worktree(self._root).result()
             identity = identity_of(files, bad)
-            rewritten = before is not None and before.commit != UNBORN and not _leads(repo, before, head)
+            was_another = before not in (UNBORN, head.commit)
             return replace(
                 head,
                 files=files,
                 bad=bad,
                 identity=identity,
                 dirty=identity != head.identity or head.commit == UNBORN,
-                rewritten=rewritten,
+                rewritten=was_another and not leads(repo, ObjectID(before.encode()), ObjectID(head.commit.encode())),
             )
 
     def held(self) -> Snapshot | None:
@@ -278,7 +279,7 @@ class WorktreeSource:
         """Holds nothing."""
 
     def _read_head(self, repo: Repo) -> Snapshot:
-        tip = repo.refs.follow(Ref(b"HEAD"))[1]
+        tip = target(repo, Ref(b"HEAD"))
         if tip is None:
             self._head = Snapshot(UNBORN, 0, "", "", identity_of({}, ()), {}, ())
         elif self._head is None or self._head.commit != tip.decode():
@@ -299,11 +300,6 @@ class WorktreeSource:
                 yield repo
         except Damaged as e:
             raise Unreachable(f"{self._root} cannot be read", why=str(e), do="run git fsck in it") from None
-
-
-def _leads(repo: Repo, before: Snapshot, now: Snapshot) -> bool:
-    old, new = before.commit, now.commit
-    return old == new or between(repo, ObjectID(old.encode()), ObjectID(new.encode())).forward
 
 
 def _control_folders(repo: Repo) -> tuple[Path, ...]:

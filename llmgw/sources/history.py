@@ -35,6 +35,23 @@ class Between(NamedTuple):
     """The new commit is an ancestor of the old: the branch was set back."""
 
 
+def leads(repo: Repo, old: ObjectID, new: ObjectID) -> bool:
+    """Whether `old` is `new` or one of its ancestors, as far as is held and within the bound."""
+    met = {new}
+    heap = [(0, new)]
+    while heap and len(met) < MAX_WALK:
+        commit = _held(repo, heapq.heappop(heap)[1])
+        if commit is None:
+            continue
+        if old in (commit.id, *commit.parents):
+            return True
+        for parent in commit.parents:
+            if parent not in met:
+                met.add(parent)
+                heapq.heappush(heap, (-commit.at, parent))
+    return False
+
+
 def between(repo: Repo, old: ObjectID, new: ObjectID) -> Between:
     """Walks both sides at once, youngest first.
 

@@ -1,4 +1,4 @@
-"""Reading git objects, where one that cannot be had is a `Damaged` and nothing else."""
+"""Reading git refs and objects, where one that cannot be had is a `Damaged` and nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from dulwich.errors import ApplyDeltaError, ChecksumMismatch, FileFormatException
 from dulwich.file import FileLocked
-from dulwich.objects import Commit, ObjectID, ShaFile
+from dulwich.objects import Commit, ObjectID, ShaFile, valid_hexsha
 from dulwich.pack import UnresolvedDeltas
+from dulwich.refs import Ref, SymrefLoop
 from dulwich.repo import Repo
 
 S = TypeVar("S", bound=ShaFile)
@@ -54,6 +55,21 @@ class CommitText(NamedTuple):
     @property
     def subject(self) -> str:
         return next(iter(self.message.strip().splitlines()), "")
+
+
+def target(repo: Repo, ref: Ref) -> ObjectID | None:
+    """The id that a ref leads to; None: there is no such ref.
+
+    Raises:
+        Damaged: it is there and leads nowhere.
+    """
+    try:
+        found = repo.refs.follow(ref)[1]
+    except (SymrefLoop, StopIteration, *UNREADABLE) as e:
+        raise Damaged("its refs cannot be read") from e
+    if found is not None and not valid_hexsha(found):
+        raise Damaged(f"{ref.decode('utf-8', 'backslashreplace')} holds no id")
+    return found
 
 
 def load(repo: Repo, object_id: ObjectID, kind: type[S]) -> S:

@@ -10,10 +10,11 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from dulwich.client import HttpGitClient
-from dulwich.errors import GitProtocolError
+from dulwich.errors import GitProtocolError, HangupException
 from dulwich.objects import ObjectID, ShaFile
 from dulwich.pack import UnpackedObject, pack_objects_to_data
 from dulwich.refs import Ref
+from urllib3.exceptions import HTTPError
 
 from llmgw.errors import Refused, Unreachable
 from llmgw.sources.branch import Busy
@@ -208,13 +209,11 @@ class Remote:
             with self._wire.within(self._limits.total_s):
                 yield client
         except (GitProtocolError, AssertionError, KeyError, ValueError, IndexError) as e:
+            if isinstance(e, HangupException) or isinstance(e.__cause__, HTTPError):
+                raise self._wire.broken() from None
             raise Damaged(said([str(e).encode()])) from e
-        except OSError as e:
-            raise Unreachable(
-                f"{self.shown} cannot be reached",
-                why=(e.strerror or "the connection broke").lower(),
-                do="nothing: it is tried again",
-            ) from None
+        except OSError:
+            raise self._wire.broken() from None
 
     @contextmanager
     def _understood(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from dulwich.refs import Ref
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused
-from llmgw.sources.objects import Damaged, is_commit, load, load_commit
+from llmgw.sources.objects import Damaged, is_commit, load, load_commit, target
 
 PLACES = ("{}", "refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}")
 """Where a name is looked for, as git does and in its order."""
@@ -50,9 +50,9 @@ def _named(repo: Repo, name: str, shown: str) -> ObjectID:
         ref = Ref(place.format(name).encode())
         if place == "{}" and not ref.startswith((b"refs/", b"HEAD")):
             continue
-        target = repo.refs.follow(ref)[1] if ref in repo.refs else None
-        if target is not None:
-            return _commit_behind(repo, target, name, shown)
+        found = target(repo, ref)
+        if found is not None:
+            return _commit_behind(repo, found, name, shown)
     if re.fullmatch(r"[0-9a-f]{4,64}", name):
         commits = [c for c in repo.object_store.iter_prefix(name.encode()) if is_commit(repo, c)]
         if len(commits) == 1:
@@ -70,12 +70,12 @@ def _named(repo: Repo, name: str, shown: str) -> ObjectID:
     )
 
 
-def _commit_behind(repo: Repo, target: ObjectID, name: str, shown: str) -> ObjectID:
+def _commit_behind(repo: Repo, found: ObjectID, name: str, shown: str) -> ObjectID:
     for _ in range(MAX_TAGS):
-        if is_commit(repo, target):
-            return target
+        if is_commit(repo, found):
+            return found
         try:
-            target = load(repo, target, Tag).object[1]
+            found = load(repo, found, Tag).object[1]
         except (Damaged, FileFormatException):
             break
     raise Refused(f"{name} names no commit of {shown}", why="it points at something else", do="name a commit")

@@ -27,11 +27,11 @@ def snapshot_of(repo: Repo, commit_id: ObjectID, known: Mapping[str, Blob]) -> S
     """
     commit = load_commit(repo, commit_id)
     root = load(repo, commit.tree, Tree)
-    reading = Reading()
+    walk = _Walk(repo, known)
     for top in (SERVER, *FOLDERS):
         if top.encode() in root:
-            _entry(repo, reading, top, *root[top.encode()], known)
-    files, bad = reading.result()
+            walk.entry(top, *root[top.encode()])
+    files, bad = walk.reading.result()
     return Snapshot(
         commit=commit.id.decode(),
         committed_at=commit.at,
@@ -43,13 +43,32 @@ def snapshot_of(repo: Repo, commit_id: ObjectID, known: Mapping[str, Blob]) -> S
     )
 
 
-def _entry(repo: Repo, reading: Reading, path: str, mode: int, entry_id: ObjectID, known: Mapping[str, Blob]) -> None:
-    match reading.kind(path, mode):
-        case "folder":
-            for name, child_mode, child_id in load(repo, entry_id, Tree).iteritems():
-                child = reading.child(path, name)
-                if child is not None:
-                    _entry(repo, reading, child, child_mode, child_id, known)
-        case "file":
-            blob_id = entry_id.decode()
-            reading.keep(path, known.get(blob_id) or Blob(blob_id, load(repo, entry_id, GitBlob).data))
+class _Walk:
+    """One walk down the trees. An object that is met again is not read again."""
+
+    def __init__(self, repo: Repo, known: Mapping[str, Blob]) -> None:
+        self.reading = Reading()
+        self._repo = repo
+        self._blobs = dict(known)
+        self._trees: dict[ObjectID, Tree] = {}
+
+    def entry(self, path: str, mode: int, entry_id: ObjectID) -> None:
+        match self.reading.kind(path, mode):
+            case "folder":
+                for name, child_mode, child_id in self._tree(entry_id).iteritems():
+                    child = self.reading.child(path, name)
+                    if child is not None:
+                        self.entry(child, child_mode, child_id)
+            case "file":
+                self.reading.keep(path, self._blob(entry_id))
+
+    def _tree(self, tree_id: ObjectID) -> Tree:
+        if tree_id not in self._trees:
+            self._trees[tree_id] = load(self._repo, tree_id, Tree)
+        return self._trees[tree_id]
+
+    def _blob(self, blob_id: ObjectID) -> Blob:
+        name = blob_id.decode()
+        if name not in self._blobs:
+            self._blobs[name] = Blob(name, load(self._repo, blob_id, GitBlob).data)
+        return self._blobs[name]

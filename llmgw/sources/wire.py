@@ -94,12 +94,17 @@ class Wire(urllib3.PoolManager):
             timer.cancel()
             timer.join()
 
+    def broken(self) -> Unreachable:
+        """What is said of an answer that ends in the middle."""
+        return Unreachable(
+            f"{self._shown} cannot be reached", why="the connection broke", do="nothing: it is tried again"
+        )
+
     def sentence(self, error: failed.HTTPError) -> Unreachable:
         """What went wrong below HTTP, without a word of the library's that could hold an address or a secret."""
         if isinstance(error, failed.MaxRetryError) and error.reason is not None:
             error = error.reason if isinstance(error.reason, failed.HTTPError) else error
-        why, do = "the connection broke", "nothing: it is tried again"
-        for kind, its_why, its_do in (
+        for kind, why, do in (
             (failed.NameResolutionError, "its name cannot be resolved", "check the host's name and DNS"),
             (failed.NewConnectionError, "nothing answers at its address", "check that the server runs"),
             (failed.ConnectTimeoutError, "no connection in time", "check the network between here and there"),
@@ -108,9 +113,8 @@ class Wire(urllib3.PoolManager):
             (failed.ResponseError, "it redirects in circles", "check the address"),
         ):
             if isinstance(error, kind):
-                why, do = its_why, its_do
-                break
-        return Unreachable(f"{self._shown} cannot be reached", why=why, do=do)
+                return Unreachable(f"{self._shown} cannot be reached", why=why, do=do)
+        return self.broken()
 
     def _no(self, response: urllib3.BaseHTTPResponse) -> OperatorError:
         shown, status = self._shown, response.status

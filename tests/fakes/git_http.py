@@ -49,9 +49,7 @@ class GitServer:
         self.before: Callable[[str], None] | None = None
         """Called with each path before git is, to move the repository under the client."""
         self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
-        self._http.block_on_close = False
+        self._http = _Http(self)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     def __enter__(self) -> Self:
@@ -85,102 +83,113 @@ class GitServer:
         return kind == "Basic" and base64.b64decode(value).decode().partition(":")[2] == self.token
 
 
-def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
 
-        def do_GET(self) -> None:
-            self._git(b"")
+    def __init__(self, served: GitServer) -> None:
+        self.served = served
+        super().__init__(("127.0.0.1", 0), _Handler)
 
-        def do_POST(self) -> None:
-            if self.headers.get("Transfer-Encoding") == "chunked":
-                self._git(b"".join(iter(self._chunk, b"")))
-            else:
-                self._git(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
-        def _chunk(self) -> bytes:
-            data = self.rfile.read(int(self.rfile.readline(), 16))
-            self.rfile.readline()
-            return data
+class _Handler(BaseHTTPRequestHandler):
+    server: _Http
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def _git(self, body: bytes) -> None:
-            path, _, query = self.path.partition("?")
-            server.asked[f"{self.command} {(query or path).rpartition('/')[2]}"] += 1
-            server.seen.append(dict(self.headers))
-            fault = server.matching(self.path)
-            if not server.lets_in(self.headers.get("Authorization")):
-                self._answer(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
-            elif fault is not None and fault.hang:
-                server.closing.wait()
-                self.close_connection = True
-            elif fault is not None and fault.status is not None:
-                self._answer(fault.status, fault.headers, fault.body)
-            else:
-                if server.before is not None:
-                    server.before(self.path)
-                self._carry(fault or Fault(), path, query, body)
+    @property
+    def served(self) -> GitServer:
+        return self.server.served
 
-        def _carry(self, fault: Fault, path: str, query: str, body: bytes) -> None:
-            status, headers, answer = self._backend(path, query, body)
-            if fault.swallow:
-                self.close_connection = True
-            elif fault.cut_after is not None:
-                self._head(status, headers, len(answer))
-                self.wfile.write(answer[: fault.cut_after])
-                self.close_connection = True
-            elif fault.trickle_s is not None:
-                self._head(status, headers, len(answer))
-                for byte in answer * 1000:
-                    if server.closing.wait(fault.trickle_s):
-                        break
-                    try:
-                        self.wfile.write(bytes([byte]))
-                    except OSError:
-                        break
-                self.close_connection = True
-            else:
-                self._answer(status, headers, answer)
+    def do_GET(self) -> None:
+        self._git(b"")
 
-        def _backend(self, path: str, query: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            environ = {
-                "PATH": os.environ["PATH"],
-                "GIT_CONFIG_NOSYSTEM": "1",
-                "GIT_CONFIG_GLOBAL": os.devnull,
-                "GIT_PROJECT_ROOT": str(server.root),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "REQUEST_METHOD": self.command,
-                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-                "CONTENT_LENGTH": str(len(body)),
-                "REMOTE_USER": "tester",
-                "REMOTE_ADDR": "127.0.0.1",
-            }
-            if version := self.headers.get("Git-Protocol"):
-                environ["GIT_PROTOCOL"] = version
-            if coding := self.headers.get("Content-Encoding"):
-                environ["HTTP_CONTENT_ENCODING"] = coding
-            done = subprocess.run(
-                ["git", "http-backend"], input=body, env=environ, capture_output=True, check=False, timeout=60
-            )
-            head, _, answer = done.stdout.partition(b"\r\n\r\n")
-            headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
-            status = int(headers.pop("Status", "200 OK").split()[0])
-            return status, headers, answer
+    def do_POST(self) -> None:
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            self._git(b"".join(iter(self._chunk, b"")))
+        else:
+            self._git(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
-        def _head(self, status: int, headers: dict[str, str], length: int) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
+    def _chunk(self) -> bytes:
+        data = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return data
 
-        def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-            self._head(status, headers, len(body))
-            self.wfile.write(body)
+    def _git(self, body: bytes) -> None:
+        path, _, query = self.path.partition("?")
+        self.served.asked[f"{self.command} {(query or path).rpartition('/')[2]}"] += 1
+        self.served.seen.append(dict(self.headers))
+        fault = self.served.matching(self.path)
+        if not self.served.lets_in(self.headers.get("Authorization")):
+            self._answer(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
+        elif fault is not None and fault.hang:
+            self.served.closing.wait()
+            self.close_connection = True
+        elif fault is not None and fault.status is not None:
+            self._answer(fault.status, fault.headers, fault.body)
+        else:
+            if self.served.before is not None:
+                self.served.before(self.path)
+            self._carry(fault or Fault(), path, query, body)
 
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
+    def _carry(self, fault: Fault, path: str, query: str, body: bytes) -> None:
+        status, headers, answer = self._backend(path, query, body)
+        if fault.swallow:
+            self.close_connection = True
+        elif fault.cut_after is not None:
+            self._head(status, headers, len(answer))
+            self.wfile.write(answer[: fault.cut_after])
+            self.close_connection = True
+        elif fault.trickle_s is not None:
+            self._head(status, headers, len(answer))
+            for byte in answer * 1000:
+                if self.served.closing.wait(fault.trickle_s):
+                    break
+                try:
+                    self.wfile.write(bytes([byte]))
+                except OSError:
+                    break
+            self.close_connection = True
+        else:
+            self._answer(status, headers, answer)
 
-    return Handler
+    def _backend(self, path: str, query: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_PROJECT_ROOT": str(self.served.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "REMOTE_USER": "tester",
+            "REMOTE_ADDR": "127.0.0.1",
+        }
+        if version := self.headers.get("Git-Protocol"):
+            environ["GIT_PROTOCOL"] = version
+        if coding := self.headers.get("Content-Encoding"):
+            environ["HTTP_CONTENT_ENCODING"] = coding
+        done = subprocess.run(
+            ["git", "http-backend"], input=body, env=environ, capture_output=True, check=False, timeout=60
+        )
+        head, _, answer = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
+        status = int(headers.pop("Status", "200 OK").split()[0])
+        return status, headers, answer
+
+    def _head(self, status: int, headers: dict[str, str], length: int) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self._head(status, headers, len(body))
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
