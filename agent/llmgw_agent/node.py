@@ -78,7 +78,9 @@ class Node:
             boot=self._around.boot,
             agent_version=__version__,
             obeyed_epoch=epoch,
-            obeyed_seq=seq,
+            # Nothing of this epoch, until control has spoken to this process: so it
+            # says its orders again, and does not take an answer of "nothing new" for them.
+            obeyed_seq=seq if self._fresh else 0,
             inventory=self.machine.inventory() or UNSET,
             replicas=tuple(self.replicas[key].report() for key in sorted(self.replicas)),
             versions=self.weights.report(),

@@ -1,0 +1,316 @@
+"""An agent that ends, however, and another that takes its place: engines go on, and nothing is started twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fakes.waiting import until
+from llmgw_agent import process
+from llmgw_agent.protocol import Phase
+from llmgw_agent.records import Record
+from llmgw_agent.supervisor import State
+
+
+def record_of(agents) -> tuple[Path, Record]:
+    (file,) = agents.settings.state.glob("replicas/*/record.json")
+    return file, msgspec.json.decode(file.read_bytes(), type=Record)
+
+
+def rewrite(agents, **changes) -> None:
+    """The record as another past would have left it."""
+    file, record = record_of(agents)
+    file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, **changes)))
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def again(agents, control, **changes) -> None:
+    """The agent ends and starts anew."""
+    await agents.stop()
+    control.report = None
+    await agents.start(**changes)
+
+
+@pytest.fixture
+async def program(agents):
+    """The agent as a process of its own, as it is in life: started, killed, started."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start() -> asyncio.subprocess.Process:
+        s = agents.settings
+        (s.state.parent / "allow.toml").write_text(f'allow = ["path:{s.state.parent}"]')
+        words = ["--control", s.control, "--node", s.node, "--key-file", s.key_file, "--state", s.state]
+        words += ["--engine-path", agents.engines, "--allow-file", s.state.parent / "allow.toml"]
+        one = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "llmgw_agent", *map(str, words), "--reserve-gib", "0", stderr=asyncio.subprocess.PIPE
+        )
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        with suppress(ProcessLookupError):
+            one.kill()
+        await one.communicate()
+
+
+async def test_an_agent_killed_at_once_is_followed_by_one_that_adopts_the_same_process(agents, control, program):
+    control.order(agents.order())
+    first = await program()
+    before = await control.sees(Phase.READY)
+    first.kill()
+    await first.wait()
+    assert runs(before.pid)
+    control.report = None
+
+    await program()
+
+    after = await control.sees(Phase.READY)
+    assert (after.pid, after.port, after.key, after.fingerprint) == (before.pid, before.port, before.key, "f1")
+    assert after.started_age_s >= before.started_age_s
+
+
+async def test_sigterm_leaves_the_engines_running(agents, control, program):
+    control.order(agents.order())
+    agent = await program()
+    r = await control.sees(Phase.READY)
+
+    agent.terminate()
+
+    assert await asyncio.wait_for(agent.wait(), 10) == 0
+    assert runs(r.pid)
+
+
+async def test_the_end_of_an_adopted_engine_is_noticed_and_told(agents, control):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await again(agents, control)
+    await control.sees(Phase.READY)
+
+    os.kill(r.pid, signal.SIGKILL)
+
+    failed = await control.sees(Phase.FAILED)
+    assert failed.dossier.cause == "exited"
+    assert failed.dossier.exit_code is None  # only a parent is told how
+
+
+async def test_an_engine_that_ended_while_no_agent_ran_has_failed(agents, control, tmp_path):
+    agents.engine(leak_child=str(tmp_path / "child"))
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    os.kill(r.pid, signal.SIGKILL)
+    await until(lambda: not runs(r.pid))
+    control.report = None
+
+    await agents.start()
+
+    failed = await control.sees(Phase.FAILED)
+    assert failed.attempts == 1
+    # Case 31: its worker, in a session of its own, is ended before anything else starts.
+    assert agents.processes() == {}
+
+
+@pytest.mark.parametrize("what", ["another start", "another marker"])
+async def test_a_process_that_is_not_provably_ours_is_neither_adopted_nor_ended(agents, control, what):
+    # Case 32: the number of an engine that ended belongs to somebody else now.
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    os.kill(r.pid, signal.SIGKILL)
+    await until(lambda: not runs(r.pid))
+    stranger = await asyncio.create_subprocess_exec("/bin/sleep", "60")
+    _, record = record_of(agents)
+    ticks = process.start_ticks(stranger.pid) + (1 if what == "another start" else 0)
+    identity = process.Identity(stranger.pid, ticks, record.started.marker)
+    rewrite(agents, started=msgspec.structs.replace(record.started, process=identity))
+    control.report = None
+
+    await agents.start()
+
+    failed = await control.sees(Phase.FAILED)
+    assert failed.pid is None
+    assert runs(stranger.pid)
+    stranger.kill()
+    await stranger.wait()
+
+
+async def test_after_a_boot_nothing_is_adopted_and_fresh_orders_start_it(agents, control):
+    control.order(agents.order())
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    await agents.stop()
+    os.kill(before.pid, signal.SIGKILL)
+    rewrite(agents, boot="another-boot", attempts=2)
+    control.report = None
+
+    await agents.start()
+
+    after = await control.sees(Phase.READY)
+    assert after.pid != before.pid
+    assert after.attempts == 2
+
+
+async def test_an_engine_without_a_record_is_ended_at_the_start(agents, control):
+    # The agent was killed between making a process and writing its number down.
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    _, record = record_of(agents)
+    rewrite(agents, state=State.STARTING, started=msgspec.structs.replace(record.started, process=None))
+    control.report = None
+
+    await agents.start()
+
+    await until(lambda: not runs(r.pid))
+    assert (await control.sees(Phase.READY)).pid != r.pid
+    assert len(agents.processes()) == 1
+
+
+async def test_a_process_of_ours_that_no_record_names_is_ended(agents, control):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    file, _ = record_of(agents)
+    file.unlink()
+    control.order()
+
+    await agents.start()
+
+    await until(lambda: not runs(r.pid))
+
+
+async def test_a_broken_record_is_set_aside_and_the_rest_goes_on(agents, control):
+    control.order(agents.order("m/a/0"), agents.order("m/b/0"))
+    await agents.start()
+    await control.sees(Phase.READY, "m/a/0")
+    kept = await control.sees(Phase.READY, "m/b/0")
+    await agents.stop()
+    next(agents.settings.state.glob("replicas/m%2Fa*/record.json")).write_text('{"half": ')
+    control.report = None
+
+    await agents.start()
+
+    await control.sees(Phase.READY, "m/a/0")
+    assert (await control.sees(Phase.READY, "m/b/0")).pid == kept.pid
+    assert len(agents.processes()) == 2
+
+
+async def test_without_control_what_runs_is_kept_and_nothing_new_is_started(agents, control, tmp_path):
+    # Cached orders name two; one failed to start. Neither is touched until control speaks.
+    stamp = tmp_path / "stamp"
+    control.order(agents.order("m/a/0"), agents.order("m/b/0", model="missing.gguf"))
+    await agents.start()
+    kept = await control.sees(Phase.READY, "m/a/0")
+    await control.sees(Phase.FAILED, "m/b/0")
+    await agents.stop()
+    await control.down()
+    agents.engine(stamp=str(stamp))
+
+    node = await agents.start()
+
+    replicas = {r.id: r for r in node.report().replicas}
+    assert replicas["m/a/0"].pid == kept.pid
+    assert replicas["m/a/0"].phase is Phase.READY
+    assert replicas["m/b/0"].phase is Phase.FAILED
+    assert not stamp.exists()
+    assert (agents.settings.state / "orders.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_ds6_a_lost_link_changes_nothing_and_its_return_finds_the_same_process(agents, control):
+    control.order(agents.order())
+    node = await agents.start()
+    before = await control.sees(Phase.READY)
+
+    await control.down()
+    await until(lambda: node.report().replicas[0].phase is Phase.READY)
+    control.report = None
+    await control.up()
+
+    after = await control.sees(Phase.READY)
+    assert after.pid == before.pid
+
+
+async def test_gs6_what_a_commit_removed_while_the_link_was_cut_is_gone_on_return(agents, control):
+    control.order(agents.order(generation=1))
+    await agents.start()
+    old = await control.sees(Phase.READY)
+    await control.down()
+
+    control.order(agents.order(generation=2))
+    await control.up()
+
+    new = await control.sees(Phase.READY, generation=2)
+    await control.misses(generation=1)
+    assert list(agents.processes()) == [new.pid]
+    assert not runs(old.pid)
+
+
+async def test_orders_of_an_earlier_epoch_are_refused_also_after_a_restart(agents, control):
+    control.order(agents.order(), epoch=7)
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    await agents.stop()
+    calls = len(control.posts)
+    control.order(epoch=6)  # an older control that comes back and knows of nothing
+
+    await agents.start()
+
+    await until(lambda: len(control.posts) > calls)
+    assert control.posts[-1].obeyed_epoch == 7
+    assert agents.node.report().replicas[0].pid == before.pid
+    assert runs(before.pid)
+
+
+async def test_a_drain_begun_by_one_agent_is_finished_by_the_next(agents, control, tmp_path):
+    agents.engine(token_ms=20, tokens=200)
+    control.order(agents.order(drain_timeout_s=60))
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    reader, writer = await asyncio.open_connection("127.0.0.1", r.port)
+    body = b'{"prompt": "a", "stream": true}'
+    head = f"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer {r.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await reader.readuntil(b"data:")
+    control.order()
+    await control.sees(Phase.DRAINING)
+
+    await again(agents, control)
+
+    await control.sees(Phase.DRAINING)
+    assert runs(r.pid)
+    rest = await reader.read()
+    assert b"[DONE]" in rest
+    writer.close()
+    await control.misses()
+    assert not runs(r.pid)
+
+
+async def test_two_agents_on_one_state_folder_are_one_too_many(agents, program):
+    await program()
+    await until((agents.settings.state / "agent.pid").exists)
+
+    second = await program()
+
+    _, said = await asyncio.wait_for(second.communicate(), 10)
+    assert second.returncode == 4
+    assert b"is in use" in said
+    assert b"Traceback" not in said
