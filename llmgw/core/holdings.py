@@ -24,7 +24,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     """Why a version could not be had."""
 
     cause: str
-    """unreachable, not_found, forbidden, digest, size, disk_full, refused, not_weights, upstream."""
+    """unreachable, not_found, forbidden, digest, size, disk_full, disk, refused, not_weights, upstream."""
     message: str
     do: str = ""
     lasting: bool = True

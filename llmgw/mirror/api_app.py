@@ -1,0 +1,127 @@
+"""The management API: what is held, what is to be fetched, what is removed. Control's, and no browser's."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+
+import msgspec
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from llmgw import __version__
+from llmgw.core.holdings import FetchRequest, HoldingState, MirrorHealth
+from llmgw.mirror.fetches import Conflict, Fetches
+from llmgw.mirror.port import Handler
+from llmgw.mirror.requests import Invalid
+from llmgw.mirror.store import Store
+from llmgw.net.answers import refusal
+
+MAX_BODY_BYTES = 1 << 20
+MAX_CONNECTIONS = 64
+BODY_S = 10.0
+"""A body that is not here by then is not waited for."""
+
+
+def api_app(store: Store, fetches: Fetches, *, boot: str, key_sha256: str | None) -> web.Application:
+    """`/v1/models`, `/v1/models/{name}/{version}` and `/v1/health`."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_callers(key_sha256)])
+    api = _Api(store, fetches, boot)
+    app.router.add_get("/v1/health", api.health)
+    app.router.add_get("/v1/models", api.list)
+    app.router.add_post("/v1/models", api.ask)
+    app.router.add_get("/v1/models/{name}/{version}", api.show)
+    app.router.add_delete("/v1/models/{name}/{version}", api.remove)
+    return app
+
+
+class _Api:
+    """Its answers. Everything that may wait for the disk runs in a thread."""
+
+    def __init__(self, store: Store, fetches: Fetches, boot: str) -> None:
+        self._store, self._fetches, self._boot = store, fetches, boot
+
+    async def health(self, _: web.Request) -> web.Response:
+        holdings = await asyncio.to_thread(self._fetches.holdings)
+        under_way = {HoldingState.QUEUED, HoldingState.FETCHING}
+        return _json(
+            200,
+            MirrorHealth(
+                ok=not self._store.problem,
+                boot=self._boot,
+                disk_free_bytes=await asyncio.to_thread(self._store.free_bytes),
+                holdings=len(holdings),
+                fetching=sum(h.state in under_way for h in holdings),
+                version=__version__,
+            ),
+        )
+
+    async def list(self, _: web.Request) -> web.Response:
+        return _json(200, await asyncio.to_thread(self._fetches.holdings))
+
+    async def show(self, request: web.Request) -> web.Response:
+        holding = self._fetches.holding(_key(request))
+        return _absent(request) if holding is None else _json(200, holding)
+
+    async def ask(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return refusal(415, "the body is not JSON", "its Content-Type is another", "send application/json")
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+            asked = msgspec.json.decode(body, type=FetchRequest)
+            holding = await asyncio.to_thread(self._fetches.ask, asked)
+        except TimeoutError:
+            return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
+        except msgspec.DecodeError as e:
+            return refusal(
+                422, "the request is not understood", str(e), "see docs/mirror.md for what it holds", "invalid"
+            )
+        except Invalid as e:
+            return refusal(422, e.what, e.why, e.do, "invalid")
+        except Conflict as e:
+            return refusal(409, e.what, e.why, e.do, "conflict")
+        return _json(200 if holding.state is HoldingState.PRESENT else 202, holding)
+
+    async def remove(self, request: web.Request) -> web.Response:
+        cancel = request.query.get("cancel") == "1"
+        try:
+            removed = await asyncio.to_thread(self._fetches.remove, _key(request), cancel=cancel)
+        except Conflict as e:
+            return refusal(409, e.what, e.why, e.do, "conflict")
+        return web.Response(status=204) if removed else _absent(request)
+
+
+def _callers(key_sha256: str | None) -> Middleware:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if hdrs.ORIGIN in request.headers:
+            # A page in somebody's browser, which can reach a loopback port too.
+            return refusal(403, "this API is not for browsers", "the request has an Origin", "call it from a program")
+        if key_sha256 is not None:
+            scheme, _, key = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+            given = hashlib.sha256(key.strip().encode()).hexdigest()
+            if not (hmac.compare_digest(given, key_sha256) and scheme.lower() == "bearer"):
+                answer = refusal(
+                    401, "the key is missing or wrong", "the mirror has one", "send Authorization: Bearer KEY"
+                )
+                answer.headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
+                return answer
+        return await handler(request)
+
+    return check
+
+
+def _json(status: int, value: object) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
+
+
+def _key(request: web.Request) -> str:
+    return f"{request.match_info['name']}/{request.match_info['version']}"
+
+
+def _absent(request: web.Request) -> web.Response:
+    return refusal(
+        404, f"the mirror holds no {_key(request)[:160]!a}", "nobody asked for it", "ask for it", "not_found"
+    )

@@ -1,0 +1,139 @@
+"""A web application on one port, and the bounds on whoever connects to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from llmgw.errors import OperatorError
+from llmgw.net.answers import refusal
+from llmgw.net.listen import listener
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 10.0
+"""A connection without a request, or with one that is not whole yet, is closed after this."""
+MAX_HEADER_BYTES = 8190
+
+_LOOK_EVERY_S = 1.0
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Port:
+    """One application, served."""
+
+    def __init__(self, app: web.Application, *, most: int, idle_s: float = IDLE_S) -> None:
+        """Nothing listens yet.
+
+        Args:
+            app: what answers.
+            most: connections at one time; one more is told to come back.
+            idle_s: how long a connection may be without a request.
+        """
+        self._most, self._idle_s = most, idle_s
+        self._busy: set[asyncio.BaseProtocol] = set()
+        self._since: dict[asyncio.BaseProtocol, float] = {}
+        """Since when a connection has had nothing to do, as far as the sweeper has seen."""
+        app.middlewares.insert(0, self._count)
+        app.middlewares.insert(1, _guard)
+        app.on_response_prepare.append(_finish)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=idle_s,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            shutdown_timeout=1.0,
+        )
+        self._listening: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def open(self, who: str, address: tuple[str, int], *, flag: str) -> tuple[str, int]:
+        """Listen; the address, with the port that was found where 0 was asked for.
+
+        Raises:
+            Refused: the address is taken.
+        """
+        sock = listener(who, address, flag=flag)
+        await self._runner.setup()
+        self._listening = await asyncio.get_running_loop().create_server(self._connection, sock=sock)
+        self._sweeper = asyncio.create_task(self._sweep())
+        host, port = sock.getsockname()[:2]
+        return str(host), int(port)
+
+    async def close(self) -> None:
+        """Stop listening, and end every connection within about a second."""
+        if self._listening is not None:
+            self._listening.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._runner.cleanup()
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        server = self._runner.server
+        if server is None or len(server.connections) >= self._most:
+            return _Full()
+        return server()
+
+    @web.middleware
+    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._busy.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._busy.discard(request.protocol)
+            self._since.pop(request.protocol, None)
+
+    async def _sweep(self) -> None:
+        # aiohttp waits for ever for the first request of a connection, and for the
+        # rest of a header that comes a byte at a time.
+        while True:
+            await asyncio.sleep(min(_LOOK_EVERY_S, self._idle_s / 4))
+            now = time.monotonic()
+            idle = [c for c in (self._runner.server.connections if self._runner.server else ()) if c not in self._busy]
+            self._since = {connection: self._since.get(connection, now) for connection in idle}
+            for connection in idle:
+                if now - self._since[connection] >= self._idle_s:
+                    connection.force_close()
+
+
+class _Full(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(_FULL)
+        transport.close()
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error in our own shape; a bug answers 500, is logged, and the next request is served."""
+    try:
+        return await handler(request)
+    except web.HTTPException as e:
+        return refusal(e.status, f"{request.method} of this path: {e.reason.lower()}", f"the answer is {e.status}", "")
+    except OperatorError as e:
+        return refusal(400, e.what, e.why, e.do)
+    except Exception:
+        log.exception("a request ended in an internal error")
+        return refusal(500, "internal error", "the mirror has a bug here", "look into its log")
+
+
+async def _finish(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "llmgw"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    if response.status >= 400:
+        # What follows on such a connection may be the rest of something that was not understood.
+        response.force_close()
+        response.headers["Connection"] = "close"

@@ -1,0 +1,140 @@
+"""Where the mirror may read from: named hosts and named folders, asked about at every step."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+from llmgw.errors import Refused
+from llmgw_agent.line import Address, system_addresses
+from llmgw_agent.source_errors import DownloadFailed, Source
+
+DEFAULT_HOSTS = ("huggingface.co", "*.huggingface.co", "*.hf.co")
+"""Hugging Face, and where its files are redirected to."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Host(NamedTuple):
+    """One `--allow-host`: a name, `*.name` for every name below it, or an address; and a port."""
+
+    name: str
+    port: int | None
+    """None is the port of the scheme."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        try:
+            split = urlsplit(f"//{text}")
+            name, port = (split.hostname or "").rstrip("."), split.port
+        except ValueError:
+            name, port = "", None
+        if not name or split.path or split.query or "@" in text:
+            raise Refused(
+                f"--allow-host {text!r} is not a host",
+                why="it is a name, *.name or an address, and may end in :PORT",
+                do="write it like huggingface.co, *.hf.co, 10.0.0.7:8000 or [::1]:8000",
+            )
+        return cls(name, port)
+
+    def covers(self, host: str, port: int, scheme: str) -> bool:
+        below = self.name.startswith("*.") and host.endswith(self.name[1:])
+        return (below or host == self.name) and port == (self.port or _PORTS[scheme])
+
+
+class Sources:
+    """What is allowed, and the checks that `download` is given."""
+
+    def __init__(self, *, folders: Sequence[Path] = (), hosts: Sequence[str] | None = None) -> None:
+        self._folders = tuple(folder.resolve() for folder in folders)
+        self._hosts = tuple(_Host.of(text.lower()) for text in (DEFAULT_HOSTS if hosts is None else hosts))
+        # The usual hosts all speak TLS; plain http is for a host somebody named.
+        self._schemes = {"https"} if hosts is None else {"http", "https"}
+
+    def problem(self, url: str) -> str:
+        """Why this URL may not be read, or empty. Touches no network."""
+        try:
+            split = urlsplit(url)
+            port = split.port
+        except ValueError:
+            return "it is not a URL"
+        if split.scheme == "file":
+            return self._file_problem(split.netloc, Path(unquote(split.path)))
+        if split.scheme not in _PORTS:
+            return "it is none of https://, http:// and file://"
+        if split.username is not None or split.password is not None:
+            return "it carries a user name or a password"
+        host = (split.hostname or "").rstrip(".")
+        if not any(h.covers(host, port or _PORTS[split.scheme], split.scheme) for h in self._hosts):
+            at = f"{host}:{port}" if port else host
+            return f"{at} is not among the hosts the mirror may talk to; start it with --allow-host {at}"
+        if split.scheme not in self._schemes:
+            return f"{host} is read over https only"
+        return ""
+
+    def check(self, url: str) -> None:
+        """The same as an error, for a download that is under way.
+
+        Raises:
+            DownloadFailed: it may not be read.
+        """
+        if problem := self.problem(url):
+            raise _refused(url, problem)
+
+    def addresses(self, host: str, port: int) -> Sequence[Address]:
+        """Where a host may be reached: what it resolves to, if all of that is public.
+
+        A name that leads to this machine or into its network would make the mirror
+        a way in (a metadata service, a database). An address that somebody named
+        as such, and `localhost`, are meant. What is checked is what is connected to.
+
+        Raises:
+            DownloadFailed: it leads where it may not.
+        """
+        found = system_addresses(host, port)
+        plain = host.strip("[]").rstrip(".").lower()
+        if plain == "localhost" or _ip(plain) is not None:
+            return found  # only here if it was named: `check` came first
+        for _, address in found:
+            ip = _ip(str(address[0]).partition("%")[0])
+            if ip is None or not _is_public(ip):
+                raise _refused(f"//{host}", f"{host} resolves to {address[0]}, which is not a public address")
+        return found
+
+    def _file_problem(self, netloc: str, path: Path) -> str:
+        if netloc not in {"", "localhost"}:
+            return "a file:// URL names a file of this machine: write file:///path"
+        if "\0" in str(path) or not path.is_absolute():
+            return "a file:// URL names an absolute path: write file:///path"
+        if not self._folders:
+            return "the mirror reads no files; start it with --allow-files DIR"
+        real = Path(os.path.realpath(path))
+        if not any(real.is_relative_to(folder) for folder in self._folders):
+            return f"it is not below {' or '.join(map(str, self._folders))}; start the mirror with --allow-files DIR"
+        return ""
+
+
+def _refused(url: str, problem: str) -> DownloadFailed:
+    return Source(url).failed("refused", problem, "correct the source, or what the mirror is allowed")
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    inner = None
+    if isinstance(ip, ipaddress.IPv6Address):
+        # An IPv4 address in IPv6 clothes: mapped, 6to4, or behind NAT64.
+        nat64 = ip in ipaddress.ip_network("64:ff9b::/96")
+        inner = ip.ipv4_mapped or ip.sixtofour or (ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF) if nat64 else None)
+    if inner is not None:
+        return _is_public(inner)
+    return ip.is_global and not ip.is_multicast
