@@ -40,7 +40,9 @@ class Strict(BaseModel):
 
 
 def whole(value: object) -> object:
-    """`3.0` and `1e3` are whole numbers too, as they are to JSON Schema."""
+    """`3.0` and `1e3` are whole numbers too, as they are to JSON Schema, and `true` is not 1."""
+    if isinstance(value, bool):
+        raise ValueError("it is true or false")  # noqa: TRY004 - pydantic makes a problem of a ValueError only
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

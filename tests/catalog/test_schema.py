@@ -1,0 +1,184 @@
+"""What an editor says with the schema and what we say are the same, on good files and on broken ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog.written import GONE, KEY, MODEL, SERVER, as_yaml, changed
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from llmgw.catalog import reference, schema
+from llmgw.catalog.check import read_fleet, read_models
+from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.model import Model
+from llmgw.catalog.parse import parse
+from llmgw.catalog.server import Server
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "catalog"
+FILES = sorted(EXAMPLES.rglob("*.yaml"))
+KINDS = {"model": (Model, MODEL), "server": (Server, SERVER), "keys": (ClientKey, KEY)}
+VALIDATORS = {
+    name.partition(".")[0]: Draft202012Validator(json.loads(text)) for name, text in schema.documents().items()
+}
+
+
+def kind_of(path: Path) -> str:
+    return (
+        {"catalog": "model", "keys": "keys"}.get(path.parent.name, "server") if path.name != "server.yaml" else "server"
+    )
+
+
+def test_the_schemas_are_what_the_types_say():
+    assert schema.drift(ROOT / "schema") == [], "run: llmgw schema --write"
+
+
+def test_drift_names_the_files_that_differ_and_those_that_are_not_there(tmp_path):
+    schema.write(tmp_path)
+    assert schema.drift(tmp_path) == []
+
+    (tmp_path / "keys.schema.json").write_text("{}")
+    (tmp_path / "model.schema.json").unlink()
+
+    assert schema.drift(tmp_path) == ["keys.schema.json", "model.schema.json"]
+
+
+@pytest.mark.parametrize("kind", VALIDATORS)
+def test_a_schema_is_one_of_draft_2020_12(kind):
+    Draft202012Validator.check_schema(VALIDATORS[kind].schema)
+    assert VALIDATORS[kind].schema["$schema"] == schema.DRAFT
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_every_example_is_valid_to_an_editor(file):
+    assert list(VALIDATORS[kind_of(file)].iter_errors(parse(file.read_bytes()).value)) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
+def test_every_example_names_the_schema_that_an_editor_is_to_use(file):
+    first = file.read_text().splitlines()[0]
+
+    named = re.fullmatch(r"# yaml-language-server: \$schema=(.+)", first)
+
+    assert named, first
+    assert (file.parent / named[1]).resolve() == ROOT / "schema" / f"{kind_of(file)}.schema.json"
+
+
+def test_the_examples_are_a_fleet_without_problems():
+    catalog = read_fleet({path.relative_to(EXAMPLES).as_posix(): path.read_bytes() for path in FILES})
+
+    assert catalog.problems == ()
+    assert len(catalog.models) >= 4
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, True, "", "x", "A b", "1", "15m", "1y", -1, 0, 1, 1.0, 1.5, 10**12),
+    *([], ["a"], [1], {}, {"a": "b"}, {"a": 1}, GONE),
+)
+"""Values to put in place of any other."""
+
+
+def ways(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """The ways to everything inside a value."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [way for key, part in parts for way in ((*at, key), *ways(part, (*at, key)))]
+
+
+def fits(kind: type, value: Any) -> bool:
+    try:
+        kind.model_validate(value, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_editor_and_we_agree_on_a_thousand_broken_files(name):
+    kind, sample = KINDS[name]
+    tried = broken = 0
+    for at in ways(sample):
+        for wrong in WRONG:
+            value = changed(sample, (at, wrong))
+            ours = fits(kind, parse(as_yaml(value)).value)
+            assert VALIDATORS[name].is_valid(value) == ours, (at, wrong)
+            tried, broken = tried + 1, broken + (not ours)
+
+    assert broken > 0.6 * tried
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        ("model", ()),
+        ("model", ("source",)),
+        ("model", ("profiles", 0)),
+        ("model", ("profiles", 0, "gpu")),
+        ("server", ()),
+        ("server", ("nodes", 0)),
+        ("server", ("gateways", 0)),
+        ("server", ("mirror",)),
+        ("server", ("policy",)),
+        ("keys", ()),
+    ],
+)
+def test_an_editor_and_we_refuse_a_key_that_is_not_known(name, at):
+    kind, sample = KINDS[name]
+    value = changed(sample, ((*at, "colour"), "red"))
+
+    assert not VALIDATORS[name].is_valid(value)
+    assert not fits(kind, value)
+
+
+@pytest.mark.parametrize("value", [[MODEL], [MODEL, changed(MODEL, (("name",), "b"), (("aliases",), []))]])
+def test_a_list_of_models_is_a_file_to_an_editor_too(value):
+    assert VALIDATORS["model"].is_valid(value)
+    assert read_models("catalog/a.yaml", as_yaml(value)).problems == ()
+
+
+@pytest.mark.parametrize("value", [[], [3], 3, None, [[MODEL]]])
+def test_what_is_no_model_and_no_list_of_them_is_refused_by_both(value):
+    assert not VALIDATORS["model"].is_valid(value)
+    assert read_models("catalog/a.yaml", as_yaml(value)).problems
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_field_says_what_it_is(name):
+    whole = schema.of(KINDS[name][0])
+
+    for part in (whole, *whole.get("$defs", {}).values()):
+        for key in part["properties"]:
+            described = part["properties"][key].get("description", "")
+            assert described.endswith("."), f"{part['title']}: {key}"
+
+
+PAGE = (ROOT / "docs" / "catalog.md").read_text()
+
+
+def test_the_page_says_what_the_types_say():
+    assert reference.fill(PAGE) == PAGE, "run: llmgw schema --write"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_field_is_in_the_page_with_its_effect_and_its_default(name):
+    whole = schema.of(KINDS[name][0])
+
+    for part in (whole, *whole.get("$defs", {}).values()):
+        for key in part["properties"]:
+            assert f"### `{key}`\n" in PAGE
+            assert re.search(rf"^\| [^|]+ \| `{key}` \| [^|]+ \|$", PAGE, re.MULTILINE), f"no effect of {key}"
+            if key not in part.get("required", ()):
+                assert re.search(rf"^\| [^|]+ \| `{key}` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE), (
+                    f"no default of {key}"
+                )
+
+
+def test_a_page_that_says_something_else_is_put_right():
+    stale = PAGE.replace("| `100` |", "| `99` |")
+
+    assert stale != PAGE
+    assert reference.fill(stale) == PAGE
