@@ -138,6 +138,7 @@ class Front:
                 "models": len(models),
                 "ready_replicas": sum(r.state is Serving.READY for m in models for r in m.replicas),
                 "in_flight": sum(self._ledger.in_flight().values()),
+                "left_behind": self._ledger.left_behind(),
                 "waiting": sum(self._lines.waiting().values()),
                 "requests": {outcome.value: self._usage.outcomes[outcome] for outcome in Outcome},
             },

@@ -95,6 +95,10 @@ class Ledger:
         failed = self._failed.get(key)
         return failed is not None and self._now() - failed < self._suspect_s
 
+    def left_behind(self) -> int:
+        """Slots taken by requests that are gone."""
+        return self._lingering.total()
+
     def in_flight(self) -> dict[str, int]:
         """Requests in flight by model; those without any are not in it."""
         return dict(sorted(self._models.items()))

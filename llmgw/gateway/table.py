@@ -92,7 +92,8 @@ class TableFollower:
     async def _once(self) -> bool:
         """One look. Whether the table is another now."""
         version = "" if self.current is None else self.current.table.version
-        body = await self._link.table(version, self._wait_s)
+        # Control that was away is not waited for with its next news: it is back as soon as it answers at all.
+        body = await self._link.table(version, 0 if self.away else self._wait_s)
         if body is None:
             return False
         try:

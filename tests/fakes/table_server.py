@@ -51,6 +51,8 @@ class TableServer:
         self.demands: list[Demand] = []
         self.asked: list[str] = []
         """The version each request for the table said it has."""
+        self.broken = False
+        """Answer 500 to whoever asks for the table."""
         self.port = 0
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -88,6 +90,8 @@ class TableServer:
         self._admit(request)
         has = request.headers.get("If-None-Match", "").strip('"')
         self.asked.append(has)
+        if self.broken:
+            raise web.HTTPInternalServerError
         if self.table is None or self.table.version == has:
             try:
                 async with asyncio.timeout(float(request.query.get("wait", 0))):

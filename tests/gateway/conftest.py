@@ -42,14 +42,14 @@ class Fleet:
     async def start(self, **more: Any) -> None:
         """Start the gateway, and wait until it has a table if control has one."""
         bound: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-        config = GatewayConfig(
-            control=self.control.url,
-            name="g1",
-            key_file=self.state / "key",
-            state=self.state / "state",
-            listen=("127.0.0.1", self.port),
-            **more,
-        )
+        given = {
+            "control": self.control.url,
+            "name": "g1",
+            "key_file": self.state / "key",
+            "state": self.state / "state",
+            "listen": ("127.0.0.1", self.port),
+        }
+        config = GatewayConfig(**{**given, **more})
         self.task = asyncio.create_task(app.serve(config, ready=bound.set_result))
         done, _ = await asyncio.wait({self.task, bound}, return_when=asyncio.FIRST_COMPLETED)
         if self.task in done:
@@ -69,12 +69,13 @@ class Fleet:
         """A new table, in use when this is back."""
         await self.has(self.control.put(*models, **more).version)
 
+    async def put_nothing(self, **more: Any) -> None:
+        """Start with a table in which nothing is, and a model that nothing serves."""
+        self.control.put()
+        await self.start(**more)
+
     async def has(self, version: str) -> None:
-        for _ in range(500):
-            if (await self.health())["table"] == version:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"the gateway never took up the table {version}")
+        await self.until_health(lambda h: h["table"] == version)
 
     async def health(self) -> dict[str, Any]:
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/health") as answer:
@@ -82,13 +83,13 @@ class Fleet:
             return await answer.json()
 
     async def idle(self) -> None:
-        """Wait until nothing is in flight and nobody waits."""
-        for _ in range(500):
-            health = await self.health()
-            if not health["in_flight"] and not health["waiting"]:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"still not idle: {health}")
+        """Wait until nothing is in flight, nobody waits, and every slot is free."""
+        await self.until_health(lambda h: not h["in_flight"] and not h["waiting"] and not h["left_behind"])
+
+    async def until_health(self, holds: Callable[[dict[str, Any]], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds(await self.health()):  # noqa: ASYNC110 - what is asked over HTTP sets no event
+                await asyncio.sleep(0.01)
 
     async def records(self, count: int) -> list[dict[str, Any]]:
         """The usage records, once there are so many; a moment later there are no more of them."""
