@@ -132,9 +132,9 @@ def _seat(profile: Profile, wanted: int, outcome: str, mine: list[Replica], flee
     twins = [r for r in current if first[r.id] is not r]
     current = [r for r in current if first[r.id] is r]
     seat.kept, seat.over = current[:wanted], current[wanted:] + twins
-    # A failed one keeps its seat while there is one; the rest are cleared away.
+    # A failed one keeps its seat while there is one, and no other generation of it is about; the rest are cleared.
     seat.failed.sort(key=lambda r: (r.id, -r.generation))
-    held = {r.id for r in seat.kept}
+    held = {r.id for r in mine if r.phase is not Phase.FAILED}
     seats = [r for i, r in enumerate(seat.failed) if r.id not in held and r.id not in {f.id for f in seat.failed[:i]}]
     seats = seats[: seat.short]
     seat.useless += [r for r in seat.failed if r not in seats]
@@ -211,7 +211,8 @@ def _why(seat: _Seats, *, replacing: bool, known: Failures | None) -> str:
     if known:
         return f"try {known.count + 1} of {PARKED_AFTER}"
     if replacing:
-        return f"takes the place of {seat.old[0].id}, which is {_fault(seat.old[0], seat.outcome)}"
+        first = max(seat.old, key=_keeping)
+        return f"takes the place of {first.id}, which is {_fault(first, seat.outcome)}"
     return f"{seat.profile.name} has {len(seat.kept) + min(len(seat.old), seat.short)} of {seat.wanted}"
 
 

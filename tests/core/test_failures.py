@@ -1,0 +1,118 @@
+"""What failed is tried again later each time, and then not any more."""
+
+import pytest
+from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, replica, wanting
+
+from llmgw.core.backoff import delay_s
+from llmgw.core.decide import decide
+from llmgw.core.memory import Memory
+from llmgw.core.observed import Observed
+from llmgw_agent.protocol import Dossier
+
+
+def run(of, *nodes, memory=SETTLED, now=NOW):
+    return decide(wanting(of, nodes=[n.name for n in nodes]), Observed(nodes), memory, now)
+
+
+@pytest.mark.parametrize(("round_", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (8, 600), (100, 600)])
+def test_the_wait_doubles_from_five_seconds_to_ten_minutes(round_, seconds):
+    assert delay_s(round_) == seconds
+
+
+def test_a_failed_one_waits_its_time_and_says_how_long():
+    of = model(cpu=1)
+    failed = replica("m/cpu/0", of, F, age_s=2)
+
+    early = run(of, node("n1", failed))
+    late = run(of, node("n1", replica("m/cpu/0", of, F, age_s=6)))
+
+    assert moves(early) == []
+    assert [h.sentence for h in early.held] == ["m/cpu: it failed, and is tried again: exited: it ended (in 3s)"]
+    assert moves(late) == ["+m/cpu/0"]
+    assert late.actions[0].generation == 2
+    assert late.actions[0].why == "try 2 of 5"
+
+
+def test_the_failed_one_stays_on_its_node_with_its_dossier_until_it_is_tried_again():
+    of = model(cpu=1)
+
+    waiting = run(of, node("n1", replica("m/cpu/0", of, F, age_s=2)))
+    trying = run(of, node("n1", replica("m/cpu/0", of, F, age_s=6)))
+
+    assert [(p.generation, p.action) for p in waiting.placements] == [(1, "keep")]
+    assert [(p.generation, p.action) for p in trying.placements] == [(2, "run")]
+
+
+def test_another_node_is_tried_first():
+    of = model(cpu=1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=60)), node("n2"))
+
+    assert [(a.id, a.node) for a in plan.actions] == [("m/cpu/0", "n2")]
+
+
+def test_after_five_rounds_it_is_parked_until_something_changes():
+    of = model(cpu=1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=3600, attempts=5)))
+
+    assert moves(plan) == []
+    assert [h.sentence for h in plan.held] == [
+        "m/cpu: it is parked after failing 5 times: exited: it ended; "
+        "change what it runs with, or its source; the same is not tried again"
+    ]
+
+
+@pytest.mark.parametrize("cause", ["out_of_memory", "bad_flags"])
+def test_what_trying_again_cannot_cure_parks_at_once(cause):
+    of = model(cpu=1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=3600, dossier=Dossier(cause, "said so"))))
+
+    assert moves(plan) == []
+    assert held(plan) == [f"m/cpu: it is parked after failing 1 time: {cause}: said so"]
+
+
+def test_a_reconciler_that_lost_its_memory_goes_on_from_the_attempts_that_are_reported():
+    of = model(cpu=1)
+    fresh = Memory(started_at=NOW - 1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=3600, attempts=5)), memory=fresh)
+
+    assert moves(plan) == []
+    assert plan.memory.failures["m/cpu"].count == 5
+
+
+def test_many_that_fail_together_are_one_round_and_one_of_them_tries_first():
+    of = model(cpu=3)
+    failed = [replica(f"m/cpu/{i}", of, F, age_s=60) for i in range(3)]
+
+    plan = run(of, node("n1", *failed))
+
+    assert moves(plan) == ["+m/cpu/0"]
+    assert plan.memory.failures["m/cpu"].count == 1
+
+
+def test_while_one_tries_the_others_wait():
+    of = model(cpu=2)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, S, attempts=1), replica("m/cpu/1", of, F, age_s=60)))
+
+    assert moves(plan) == []
+
+
+def test_a_replica_ready_for_ten_minutes_has_made_up_for_what_failed_before():
+    of = model(cpu=1)
+    first = run(of, node("n1", replica("m/cpu/0", of, F, age_s=6)))
+    assert first.memory.failures["m/cpu"].count == 1
+
+    steady = run(of, node("n1", replica("m/cpu/0", of, R, generation=2, age_s=601)), memory=first.memory)
+
+    assert steady.memory.failures == {}
+
+
+def test_one_failed_of_many_leaves_the_others_alone():
+    of = model(cpu=3)
+    seen = [replica("m/cpu/0", of), replica("m/cpu/1", of), replica("m/cpu/2", of, F, age_s=1)]
+
+    assert moves(run(of, node("n1", *seen))) == []

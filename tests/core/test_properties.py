@@ -1,0 +1,236 @@
+"""What a pass never does, whatever it is shown."""
+
+from collections import Counter
+
+from fleets import NOW, SETTLED, model, node, profile, replica, wanting
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from llmgw.core.actions import Start, Stop
+from llmgw.core.decide import decide
+from llmgw.core.observed import Observed
+from llmgw.core.replicas import Standing, survey
+from llmgw.core.simulate import after, course
+from llmgw_agent.protocol import SILENT_AFTER_S, Action, Claim, Phase
+
+NODES = ("n1", "n2", "n3")
+PROFILES = ("big", "small")
+GIB = 1 << 30
+
+
+@st.composite
+def worlds(draw):
+    """One model on few nodes, small enough that everything is in everything's way.
+
+    Few names, few numbers and little memory: what is rare in a large world, two
+    generations of one id, a stale one beside its successor, happens all the time here.
+    """
+    counts = {p: draw(st.integers(0, 3)) for p in PROFILES}
+    of = model(
+        profiles=[
+            profile("big", replicas=counts["big"], memory_gib=3, priority=100),
+            profile("small", replicas=counts["small"], memory_gib=1, priority=10),
+        ],
+        state=draw(st.sampled_from(["running", "running", "running", "stopped"])),
+    )
+    names = NODES[: draw(st.integers(1, 3))]
+    entries = [
+        {"name": n, "address": "10.0.0.1", "drained": draw(st.sampled_from([False, False, False, True]))} for n in names
+    ]
+    ids = st.tuples(st.sampled_from(PROFILES), st.integers(0, 3))
+    taken: set[tuple[str, int]] = set()
+    nodes = []
+    for name in names:
+        mine = []
+        for (kind, ordinal), generation in draw(st.lists(st.tuples(ids, st.integers(1, 3)), max_size=4, unique=True)):
+            if (f"{kind}/{ordinal}", generation) in taken:
+                continue  # one generation of one id is placed once, on one node
+            taken.add((f"{kind}/{ordinal}", generation))
+            mine.append(
+                replica(
+                    f"m/{kind}/{ordinal}",
+                    of,
+                    draw(st.sampled_from([*Phase, Phase.READY, Phase.READY, Phase.STARTING])),
+                    generation=generation,
+                    age_s=draw(st.sampled_from([1.0, 30.0, 5000.0])),
+                    claim=Claim((3 if kind == "big" else 1) * GIB, 1),
+                    attempts=draw(st.integers(0, 6)),
+                    **draw(st.sampled_from([{}, {}, {}, {"fingerprint": "old"}, {"fingerprint": ""}])),
+                )
+            )
+        age = draw(st.sampled_from([1.0, 1.0, 1.0, SILENT_AFTER_S + 1, 601.0]))
+        nodes.append(node(name, *mine, age_s=age, memory_gib=draw(st.sampled_from([2, 4, 8, 32])), cores=16, cards=0))
+    return wanting(of, nodes=entries), Observed(tuple(nodes))
+
+
+def asked(wanted):
+    """Replicas wanted of the one model."""
+    m = wanted.models["m"].model
+    return sum(p.replicas for p in m.profiles) if m.state == "running" else 0
+
+
+def stops(plan):
+    return [a for a in plan.actions if isinstance(a, Stop)]
+
+
+def starts(plan):
+    return [a for a in plan.actions if isinstance(a, Start)]
+
+
+def in_place(plan):
+    return [a for a in stops(plan) if "makes room in place" in a.why]
+
+
+@given(worlds())
+def test_a_stop_never_leaves_fewer_ready_than_asked_but_for_one_in_place(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    mine = survey(wanted, seen, SETTLED, NOW).of("m")
+    serving = {r.key for r in mine if r.serves}
+    left = serving - {(a.id, a.generation, a.node) for a in stops(plan)}
+
+    assert len(in_place(plan)) <= 1
+    assert len(left) + len(in_place(plan)) >= min(len(serving), asked(wanted))
+    assert left or not in_place(plan), "the last one that serves was given up for room"
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_in_which_things_were_seen_does_not_matter(world, dice):
+    wanted, seen = world
+    nodes = [structs.replace(n, replicas=tuple(dice.sample(n.replicas, len(n.replicas)))) for n in seen.nodes]
+    dice.shuffle(nodes)
+
+    assert decide(wanted, Observed(tuple(nodes)), SETTLED, NOW) == decide(wanted, seen, SETTLED, NOW)
+
+
+@given(worlds())
+def test_what_holds_a_place_and_what_starts_never_pass_the_count_by_more_than_one_successor(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    stopping = {(a.id, a.generation, a.node) for a in stops(plan)}
+    for p in wanted.models["m"].model.profiles:
+        want = p.replicas if wanted.models["m"].model.state == "running" else 0
+        started = sum(a.id.split("/")[1] == p.name for a in starts(plan))
+        kept = [r for r in fleet.of("m") if r.profile == p.name and r.holds and r.key not in stopping]
+        if started:
+            assert len(kept) + started <= want + 1, p.name
+
+
+@given(worlds())
+def test_nothing_is_asked_of_a_node_that_does_not_report(world):
+    wanted, seen = world
+    usable = {n.name for n in survey(wanted, seen, SETTLED, NOW).nodes.values() if n.standing is Standing.USABLE}
+
+    assert {
+        a.node for a in (*starts(decide(wanted, seen, SETTLED, NOW)), *stops(decide(wanted, seen, SETTLED, NOW)))
+    } <= usable
+
+
+@given(worlds())
+def test_no_number_is_given_while_another_may_hold_it(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    held = {r.id for n in seen.nodes for r in n.replicas if r.phase not in (Phase.FAILED, Phase.STOPPED)}
+    ids = [a.id for a in starts(plan)]
+
+    assert len(ids) == len(set(ids))
+    assert not held & set(ids)
+
+
+@given(worlds())
+def test_a_start_has_a_higher_generation_than_any_that_is_known(world):
+    wanted, seen = world
+    for start in starts(decide(wanted, seen, SETTLED, NOW)):
+        known = [r.generation for n in seen.nodes for r in n.replicas if r.id == start.id]
+        assert start.generation > max(known, default=0)
+
+
+@given(worlds())
+def test_of_two_as_good_the_one_that_serves_outlives_the_one_that_does_not(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    mine = survey(wanted, seen, SETTLED, NOW).of("m")
+    stopped = {(a.id, a.generation, a.node) for a in stops(plan)}
+    for profile_name in PROFILES:
+        same = [r for r in mine if r.profile == profile_name and r.holds and r.fingerprint not in ("old",)]
+        same = [r for r in same if not wanted.server.nodes[NODES.index(r.node)].drained]
+        lost = [r for r in same if r.key in stopped and r.serves]
+        kept = [r for r in same if r.key not in stopped and not r.serves and r.standing is Standing.USABLE]
+        twins = {r.id for r in same if sum(s.id == r.id for s in same) > 1}
+        assert not [r for r in lost if r.id not in twins] or not kept
+
+
+@given(worlds())
+def test_claims_never_exceed_what_a_node_has(world):
+    wanted, seen = world
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    plan = decide(wanted, seen, SETTLED, NOW)
+    new = {(a.id, a.generation, a.node) for a in starts(plan)}
+    for n in seen.nodes:
+        running = sum(
+            r.claim.memory_bytes
+            for rs in fleet.replicas.values()
+            for r in rs
+            if r.node == n.name and r.phase != "failed"
+        )
+        placed = sum(
+            p.claim.memory_bytes for p in plan.placements if p.node == n.name and (p.id, p.generation, p.node) in new
+        )
+        assert not placed or running + placed <= n.inventory.memory_bytes
+
+
+@given(worlds())
+def test_whatever_is_not_done_is_said(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    m = wanted.models["m"].model
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    for p in m.profiles:
+        want = p.replicas if m.state == "running" else 0
+        holding = sum(r.profile == p.name and r.holds for r in fleet.of("m"))
+        started = sum(a.id.split("/")[1] == p.name for a in starts(plan))
+        trying = [r for r in fleet.of("m") if r.profile == p.name and r.attempts and r.holds and not r.serves]
+        if holding + started < want and not trying:
+            assert [h for h in plan.held if h.subject.startswith(f"m/{p.name}")], (
+                f"{p.name} is short and nothing says why"
+            )
+    surplus = [r for r in fleet.of("m") if r.serves]
+    if not asked(wanted):
+        assert {(a.id, a.generation, a.node) for a in stops(plan)} >= {r.key for r in surplus}
+
+
+@given(worlds())
+def test_the_whole_names_every_replica_that_is_there_and_none_twice(world):
+    wanted, seen = world
+    plan = decide(wanted, seen, SETTLED, NOW)
+    keys = Counter((p.id, p.generation, p.node) for p in plan.placements)
+    there = {r.key for r in survey(wanted, seen, SETTLED, NOW).of("m") if r.phase is not Phase.FAILED}
+
+    assert not [k for k, n in keys.items() if n > 1]
+    assert there <= set(keys)
+    assert {(p.id, p.generation, p.node) for p in plan.placements if p.action is Action.DRAIN} >= {
+        (a.id, a.generation, a.node) for a in stops(plan) if (a.id, a.generation, a.node) in there
+    }
+
+
+@given(worlds())
+def test_a_plan_that_comes_true_tends_to_the_empty_plan(world):
+    wanted, seen = world
+
+    ended = course(wanted, seen, SETTLED, NOW)
+
+    assert ended.settled
+    assert len(ended.steps) < 40
+
+
+@given(worlds())
+def test_a_settled_fleet_stays_settled(world):
+    wanted, seen = world
+    ended = course(wanted, seen, SETTLED, NOW)
+    later = NOW + 100_000.0
+    first = decide(wanted, ended.end, SETTLED, later)
+    again = decide(wanted, after(wanted, ended.end, first), first.memory, later + 30)
+
+    assert again.empty

@@ -1,0 +1,137 @@
+"""A new fingerprint: what runs goes on serving until its successor does."""
+
+from fleets import NOW, SETTLED, F, S, held, model, moves, node, profile, replica, wanting
+
+from llmgw.core.decide import decide
+from llmgw.core.observed import Observed
+from llmgw_agent.protocol import Dossier
+
+OLD = {"fingerprint": "of the last commit"}
+
+
+def run(of, *replicas, memory=SETTLED, now=NOW, **room):
+    return decide(wanting(of, nodes=["n1"]), Observed((node("n1", *replicas, **room),)), memory, now)
+
+
+def test_with_room_the_successor_starts_beside_and_one_at_a_time():
+    of = model(cpu=3)
+
+    plan = run(of, *(replica(f"m/cpu/{i}", of, **OLD) for i in range(3)))
+
+    assert moves(plan) == ["+m/cpu/3"]
+    assert plan.actions[0].why == "takes the place of m/cpu/2, which is out of date"
+
+
+def test_while_a_successor_starts_nothing_else_moves():
+    of = model(cpu=2)
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, **OLD), replica("m/cpu/2", of, S))
+
+    assert moves(plan) == []
+
+
+def test_once_a_successor_serves_one_that_is_out_of_date_stops():
+    of = model(cpu=2)
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, **OLD), replica("m/cpu/2", of))
+
+    assert moves(plan) == ["+m/cpu/3", "-m/cpu/1"]
+
+
+def test_one_that_is_out_of_date_and_not_serving_yet_is_stopped_at_once():
+    of = model(cpu=1)
+
+    plan = run(of, replica("m/cpu/0", of, S, **OLD))
+
+    assert moves(plan) == ["+m/cpu/1", "-m/cpu/0"]
+
+
+def test_without_room_one_makes_room_in_place_while_another_serves():
+    of = model(cpu=2)
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, **OLD), memory_gib=2)
+
+    assert moves(plan) == ["-m/cpu/1"]
+    assert plan.actions[0].why == "it makes room in place for m/cpu/2"
+    assert held(plan) == ["m/cpu/2: it waits until m/cpu/1 has made room"]
+
+
+def test_the_only_one_that_serves_is_never_given_up_for_room():
+    # DS1: an update that could not be placed ended the healthy replica.
+    of = model(cpu=1)
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), memory_gib=1)
+
+    assert moves(plan) == []
+    assert [h.sentence for h in plan.held] == [
+        "m/cpu/1: no node has room for it, and m/cpu/0, which would make some, is the only one that serves "
+        "(n1: 1.0 GiB of memory short); free room for a second one, "
+        "or set `state: stopped` on m for as long as it takes"
+    ]
+    assert plan.held[0].stalled
+
+
+def test_a_version_that_does_not_come_up_stops_its_rollout_and_what_serves_stays():
+    of = model(cpu=2)
+    failed = replica("m/cpu/2", of, F, age_s=1, dossier=Dossier("out_of_memory", "failed to allocate"))
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, **OLD), failed)
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/cpu: it is parked after failing 1 time: out_of_memory: failed to allocate"]
+
+
+def test_a_new_fingerprint_after_a_failure_is_tried_at_once():
+    of = model(cpu=1)
+    failed = replica("m/cpu/1", of, F, age_s=1, fingerprint="of the commit that failed", attempts=5)
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), failed)
+
+    assert moves(plan) == ["+m/cpu/2", "-m/cpu/1"]
+
+
+def test_an_older_agents_replica_without_a_fingerprint_is_unknown_and_not_stale():
+    of = model(cpu=1)
+
+    assert moves(run(of, replica("m/cpu/0", of, fingerprint=""))) == []
+
+
+def test_what_is_only_described_otherwise_restarts_nothing():
+    before = model(cpu=1)
+    after = model(cpu=1, description="new words", aliases=["m-also"], owner="ana", max_output=7)
+
+    assert moves(run(after, replica("m/cpu/0", before))) == []
+
+
+def test_a_change_of_counts_alone_makes_nothing_stale():
+    before, after = model(cpu=1), model(cpu=2)
+
+    assert moves(run(after, replica("m/cpu/0", before))) == ["+m/cpu/1"]
+
+
+def test_models_that_a_change_does_not_touch_do_not_move():
+    # LS1: any change of the configuration stopped every running model.
+    edited, other = model("edited", cpu=1), model("other", cpu=2)
+    seen = Observed(
+        (
+            node(
+                "n1",
+                replica("edited/cpu/0", edited, **OLD),
+                replica("other/cpu/0", other),
+                replica("other/cpu/1", other),
+            ),
+        )
+    )
+
+    plan = decide(wanting(edited, other, nodes=["n1"]), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["+edited/cpu/1"]
+
+
+def test_a_move_between_profiles_without_room_makes_room_in_place():
+    of = model(profiles=[profile("a", replicas=1), profile("b", replicas=1)])
+
+    plan = run(of, replica("m/a/0", of), replica("m/a/1", of), memory_gib=2)
+
+    assert moves(plan) == ["-m/a/1"]
+    assert held(plan) == ["m/b/0: it waits until m/a/1 has made room"]
