@@ -334,9 +334,7 @@ class _Fetch:
     def _total(self, total: int) -> None:
         """The source has said how long the whole is."""
         if self.expect_bytes is not None and total != self.expect_bytes:
-            raise self.source.failed(
-                "size", f"it is {shown_size(total)} there where {shown_size(self.expect_bytes)} were expected"
-            )
+            raise self.source.failed("size", f"it has {total} bytes there, and {self.expect_bytes} were expected")
         self.on_total(total)
 
     def _keep(self, block: bytes) -> None:

@@ -81,6 +81,24 @@ def settings(flags: argparse.Namespace, path: str) -> Settings:
     )
 
 
+def as_words(flags: argparse.Namespace) -> list[str]:
+    """The same flags as a command line that means the same from every folder."""
+    words: list[str] = []
+    for name, value in vars(flags).items():
+        flag = f"--{name.replace('_', '-')}"
+        for one in value if isinstance(value, list) else [value]:
+            match one:
+                case None | False:
+                    continue
+                case True:
+                    words.append(flag)
+                case Path():
+                    words += [flag, str(one.absolute())]
+                case _:
+                    words += [flag, str(one)]
+    return words
+
+
 @contextmanager
 def only_one(state: Path) -> Iterator[None]:
     """Holds a state folder for this process. Raises Refused when another agent has it."""
@@ -139,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser().parse_args(words)
     try:
         if as_unit:
-            print(unit.text([sys.executable, "-I", "-m", "llmgw_agent", *words]), end="")
+            print(unit.text([sys.executable, "-I", "-m", "llmgw_agent", *as_words(flags)]), end="")
             return 0
         log.setup(flags.log_level)
         to = settings(flags, os.environ.get("PATH", os.defpath))

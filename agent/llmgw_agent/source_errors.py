@@ -120,6 +120,8 @@ class Source:
         match error.errno:
             case errno.ENOENT | errno.ENOTDIR:
                 return self.failed("not_found", "there is no such file", "correct the path, or put the file there")
+            case errno.EISDIR:
+                return self.failed("not_found", "it is not a regular file", "name the file itself")
             case errno.EACCES | errno.EPERM:
                 return self.failed("forbidden", "this process may not read it", "give its user the right to read it")
             case _:

@@ -23,6 +23,8 @@ class FakeControl:
         self.posts: list[Report] = []
         self.status = 0
         """Answer everything with this, when not 0."""
+        self.text: str | None = None
+        """Answer everything with 200 and this, when not None."""
         self.forgetful = False
         """Answer 409 to the next report that says `same`."""
         self.keys: set[str] = set()
@@ -98,6 +100,8 @@ class FakeControl:
         self.posts.append(report)
         if self.status:
             return web.Response(status=self.status, text="asked to fail")
+        if self.text is not None:
+            return web.Response(text=self.text)
         if report.same:
             if self.forgetful or self.report is None or digest(self.report) != report.same:
                 self.forgetful = False
