@@ -154,7 +154,7 @@ def test_of_two_as_good_the_one_that_serves_outlives_the_one_that_does_not(world
     mine = survey(wanted, seen, SETTLED, NOW).of("m")
     stopped = {(a.id, a.generation, a.node) for a in stops(plan)}
     for profile_name in PROFILES:
-        same = [r for r in mine if r.profile == profile_name and r.holds and r.fingerprint not in ("old",)]
+        same = [r for r in mine if r.profile == profile_name and r.holds and r.fingerprint != "old"]
         same = [r for r in same if not wanted.server.nodes[NODES.index(r.node)].drained]
         lost = [r for r in same if r.key in stopped and r.serves]
         kept = [r for r in same if r.key not in stopped and not r.serves and r.standing is Standing.USABLE]

@@ -1,0 +1,90 @@
+"""What is decided, as the orders of each node."""
+
+from fleets import NOW, SETTLED, model, node, replica, wanting
+from msgspec import structs
+
+from llmgw.actuators.orders import compose
+from llmgw.core.decide import decide
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
+from llmgw.core.observed import Observed
+from llmgw_agent.protocol import Action, Phase, WeightFile
+
+MIRROR = {"base": "http://10.0.0.2:8081/", "api": "http://10.0.0.2:8082"}
+FILES = (WeightFile("m.gguf", 100, "a" * 64),)
+
+
+def ordered(of, *nodes, memory=SETTLED):
+    wanted = wanting(*of, nodes=[n.name for n in nodes])
+    seen = Observed(nodes)
+    return compose(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
+
+
+def test_a_start_tells_its_node_all_that_the_engine_needs():
+    of = model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": "1"}, context_length=1024)
+    held = MirrorSeen((Holding("m", "1", HoldingState.PRESENT, files=FILES),))
+
+    wanted = wanting(of, nodes=["n1"], mirror=MIRROR)
+    seen = Observed((node("n1"),), held)
+
+    orders, _ = compose(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW)
+
+    (order,) = orders["n1"].replicas
+    assert (order.id, order.generation, order.action, order.version) == ("m/cpu/0", 1, Action.RUN, "m/1")
+    spec = order.spec
+    assert (spec.served_name, spec.context_tokens, spec.parallel, spec.threads) == ("m", 2048, 2, 1)
+    (version,) = orders["n1"].versions
+    assert (version.action, version.files, version.sources) == ("hold", FILES, ("http://10.0.0.2:8081/m/1/",))
+
+
+def test_a_path_is_told_as_a_path_and_nothing_is_fetched():
+    orders, _ = ordered([model(cpu=1)], node("n1"))
+
+    assert orders["n1"].replicas[0].path == "/m.gguf"
+    assert orders["n1"].versions == ()
+
+
+def test_orders_that_did_not_change_keep_their_number_and_others_get_the_next():
+    of = model(cpu=1)
+    first, memory = ordered([of], node("n1"))
+    again, memory = ordered([of], node("n1"), memory=memory)
+    more, _ = ordered([model(cpu=2)], node("n1"), memory=memory)
+
+    assert [o["n1"].seq for o in (first, again, more)] == [1, 1, 2]
+
+
+def test_a_start_that_was_sent_and_not_seen_is_sent_again_under_the_same_id():
+    of = model(cpu=1)
+    first, memory = ordered([of], node("n1"), node("n2"))
+    again, _ = ordered([of], node("n1"), node("n2"), memory=memory)
+
+    assert first == again
+
+
+def test_a_start_that_a_node_obeyed_and_does_not_have_is_decided_again():
+    # The agent lost its disk between obeying and reporting.
+    of = model(cpu=1)
+    _, memory = ordered([of], node("n1"))
+    orders, _ = ordered([of], node("n1", obeyed=(1, 1)), memory=memory)
+
+    assert [(r.id, r.generation) for r in orders["n1"].replicas] == [("m/cpu/0", 2)]
+
+
+def test_what_runs_out_of_date_is_kept_what_stops_is_drained_and_what_has_stopped_is_not_named():
+    of = model(cpu=1)
+    old = replica("m/cpu/0", of, fingerprint="old")
+    over = replica("m/cpu/1", of)
+    gone = structs.replace(replica("m/cpu/5", of), phase=Phase.STOPPED)
+
+    orders, _ = ordered([of], node("n1", old, over, gone))
+
+    assert [(r.id, r.action) for r in orders["n1"].replicas] == [("m/cpu/0", "drain"), ("m/cpu/1", "run")]
+
+
+def test_a_node_may_remove_what_nothing_has_referred_to_for_long_enough_and_nothing_else():
+    wanted = wanting(model(cpu=0, state="stopped"), nodes=["n1"], mirror={**MIRROR, "retain": "1h"})
+    seen = Observed((node("n1", versions=["old/1", "recent/1"]),), MirrorSeen(()))
+    memory = structs.replace(SETTLED, unreferenced={"old/1": NOW - 3600, "recent/1": NOW - 3599})
+
+    orders, _ = compose(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
+
+    assert [(v.key, v.action) for v in orders["n1"].versions] == [("old/1", "may_remove")]

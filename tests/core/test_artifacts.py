@@ -1,0 +1,144 @@
+"""Weights: the mirror before the node, the node before the start, and nothing removed too soon."""
+
+import pytest
+from fleets import NOW, SETTLED, held, model, moves, node, replica, wanting
+from msgspec import structs
+
+from llmgw.core.decide import decide
+from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen
+from llmgw.core.observed import Observed
+from llmgw_agent.protocol import WeightFile
+
+FILES = (WeightFile("m.gguf", 100, "a" * 64),)
+MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
+
+
+def mirrored(**fields):
+    return model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": "1", **fields})
+
+
+def holding(state=HoldingState.PRESENT, **fields):
+    return Holding("m", "1", state, files=FILES if state is HoldingState.PRESENT else (), **fields)
+
+
+def run(of, *holdings, memory=SETTLED, now=NOW, mirror=True, **server):
+    seen = Observed((node("n1"),), MirrorSeen(tuple(holdings)) if mirror else None)
+    return decide(wanting(*of, nodes=["n1"], mirror={**MIRROR, **server}), seen, memory, now)
+
+
+def test_a_version_that_is_not_held_is_fetched_and_nothing_starts_before_it_is_there():
+    plan = run([mirrored()])
+
+    assert moves(plan) == ["fetch m/1"]
+    assert held(plan) == ["m: the mirror is asked for its weights"]
+
+
+def test_while_it_arrives_its_bytes_are_said_and_it_is_not_asked_for_again():
+    plan = run([mirrored()], holding(HoldingState.FETCHING, done_bytes=43_000_000, total_bytes=98_400_000))
+
+    assert moves(plan) == []
+    assert [h.sentence for h in plan.held] == ["m: its weights arrive at the mirror (43.0 MB of 98.4 MB)"]
+
+
+def test_once_it_is_held_the_replica_starts_with_its_files_known():
+    plan = run([mirrored()], holding())
+
+    assert moves(plan) == ["+m/cpu/0"]
+    assert plan.memory.files == {"m/1": FILES}
+    assert plan.placements[0].version == "m/1"
+
+
+def test_a_passing_failure_is_tried_again_later_each_time():
+    failed = holding(HoldingState.FAILED, failure=Failure("unreachable", "the source did not answer", lasting=False))
+    asked = run([mirrored()])
+    first = run([mirrored()], failed, memory=asked.memory)
+    soon = run([mirrored()], failed, memory=first.memory, now=NOW + 1)
+    later = run([mirrored()], failed, memory=first.memory, now=NOW + 6)
+
+    assert moves(first) == ["fetch m/1"]
+    assert first.actions[0].retry
+    assert moves(soon) == []
+    assert moves(later) == ["fetch m/1"]
+
+
+def test_a_lasting_failure_waits_for_a_commit():
+    wrong = Failure("digest", "its sha256 is b…, and a… was asked for", do="correct sha256", lasting=True)
+    asked = run([mirrored(sha256="a" * 64)])
+    failed = run([mirrored(sha256="a" * 64)], holding(HoldingState.FAILED, failure=wrong), memory=asked.memory)
+    mended = run([mirrored(sha256="b" * 64)], holding(HoldingState.FAILED, failure=wrong), memory=failed.memory)
+
+    assert moves(failed) == []
+    assert [h.sentence for h in failed.held] == [
+        "m: the mirror could not get its weights: its sha256 is b…, and a… was asked for; correct sha256"
+    ]
+    assert failed.held[0].stalled
+    assert moves(mended) == ["fetch m/1"]
+
+
+def test_an_unreachable_mirror_is_not_an_empty_one():
+    unknown = run([mirrored()], mirror=False)
+    known = run([mirrored()], mirror=False, memory=structs.replace(SETTLED, files={"m/1": FILES}))
+
+    assert moves(unknown) == []
+    assert held(unknown) == ["m: the mirror cannot be reached, and what it holds is not known"]
+    assert moves(known) == ["+m/cpu/0"], "a node may hold the version already"
+    assert known.memory.files == {"m/1": FILES}
+
+
+def test_a_stopped_models_weights_are_not_fetched():
+    plan = run([mirrored().__class__.model_validate({**mirrored().model_dump(by_alias=True), "state": "stopped"})])
+
+    assert moves(plan) == []
+
+
+def test_without_a_mirror_in_server_yaml_it_says_so():
+    plan = decide(wanting(mirrored(), nodes=["n1"]), Observed((node("n1"),)), SETTLED, NOW)
+
+    assert [h.sentence for h in plan.held] == [
+        "m: server.yaml names no mirror to fetch its weights; add mirror: {base, api}"
+    ]
+
+
+def test_what_nothing_refers_to_is_kept_for_its_retention_and_then_removed():
+    first = run([], holding(), retain="1h")
+    before = run([], holding(), retain="1h", memory=first.memory, now=NOW + 3599)
+    after = run([], holding(), retain="1h", memory=before.memory, now=NOW + 3600)
+
+    assert moves(first) == moves(before) == []
+    assert moves(after) == ["remove m/1"]
+
+
+def test_a_version_somebody_refers_to_again_starts_its_retention_anew():
+    gone = run([], holding(), retain="1h")
+    back = run([mirrored()], holding(), retain="1h", memory=gone.memory, now=NOW + 3000)
+    gone_again = run([], holding(), retain="1h", memory=back.memory, now=NOW + 4000)
+
+    assert moves(gone_again) == ["-m/cpu/0"], "what was started meanwhile stops, and the version stays"
+    assert gone_again.memory.unreferenced == {}, "it is still referred to by what stops"
+
+
+def test_a_running_replica_keeps_its_version():
+    # 9.6: no weights are removed that a running replica refers to.
+    of = mirrored()
+    seen = Observed((node("n1", replica("m/cpu/0", of, version="m/1")),), MirrorSeen((holding(),)))
+    long_gone = structs.replace(SETTLED, unreferenced={"m/1": 0.0})
+
+    plan = decide(wanting(nodes=["n1"], mirror=MIRROR), seen, long_gone, NOW)
+
+    assert moves(plan) == ["-m/cpu/0"]
+
+
+def test_nothing_is_removed_while_a_file_cannot_be_read():
+    seen = Observed((node("n1"),), MirrorSeen((holding(),)))
+    long_gone = structs.replace(SETTLED, unreferenced={"m/1": 0.0})
+
+    plan = decide(wanting(nodes=["n1"], mirror=MIRROR, complete=False), seen, long_gone, NOW)
+
+    assert moves(plan) == []
+
+
+@pytest.mark.parametrize("origin", ["hand"])
+def test_what_came_by_hand_is_never_removed(origin):
+    long_gone = structs.replace(SETTLED, unreferenced={"m/1": 0.0})
+
+    assert moves(run([], holding(origin=origin), memory=long_gone)) == []

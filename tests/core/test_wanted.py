@@ -1,0 +1,143 @@
+"""What one commit asks for, once every file of it has been judged."""
+
+import pytest
+from fleets import model, wanting
+
+from llmgw.catalog.check import read_fleet
+from llmgw.core.wanted import allowed_removals, judge
+
+SERVER = b"schema: 1\ncluster: lab\nnodes: [{name: n1, address: 10.0.0.1}]\nmirror: {base: 'http://10.0.0.2:1', api: 'http://10.0.0.2:2'}\n"
+MODEL = """name: {name}
+context_length: 4096
+source: {{from: "https://hub.example/{file}", version: "{version}"}}
+profiles: [{{name: cpu, engine: llamacpp, replicas: {n}, memory_gib: 1}}]
+"""
+
+
+def one(name, n=1, *, file="m.gguf", version="1"):
+    return MODEL.format(name=name, n=n, file=file, version=version).encode()
+
+
+def commit(files, *, last=None, server=SERVER, **more):
+    """What a commit with these files asks for."""
+    named = {f"catalog/{path}.yaml": data for path, data in files.items()}
+    found = read_fleet({"server.yaml": server, **named} if server else named)
+    return judge(found, commit=more.pop("id", "b" * 40), committed_at=5, last=last, **more)
+
+
+def counts(wanted):
+    return {name: w.model.profiles[0].replicas for name, w in wanted.models.items()}
+
+
+def test_every_good_file_is_wanted_as_it_is_written():
+    wanted = commit({"a": one("a", 1), "b": one("b", 2)})
+
+    assert counts(wanted) == {"a": 1, "b": 2}
+    assert {w.commit for w in wanted.models.values()} == {"b" * 40}
+    assert wanted.complete
+
+
+def test_a_model_that_did_not_change_keeps_the_commit_that_changed_it():
+    first = commit({"a": one("a"), "b": one("b")}, id="1" * 40)
+    second = commit({"a": one("a"), "b": one("b", 2)}, last=first, id="2" * 40)
+
+    assert {n: w.commit[0] for n, w in second.models.items()} == {"a": "1", "b": "2"}
+
+
+def test_vo7_a_broken_file_freezes_its_own_model_and_no_other():
+    first = commit({"a": one("a", 1), "b": one("b", 1)}, id="1" * 40)
+    second = commit({"a": one("a", 3) + b"replicsa: 1\n", "b": one("b", 2)}, last=first, id="2" * 40)
+
+    assert counts(second) == {"a": 1, "b": 2}
+    assert second.models["a"].frozen.startswith("stays as it was at 11111111: catalog/a.yaml:5:1: ")
+    assert second.models["b"].frozen == ""
+
+
+def test_a_file_that_cannot_be_read_keeps_every_model_that_is_absent():
+    # What it holds cannot be told: it may be the file that asks for the model whose own is gone.
+    first = commit({"a": one("a"), "b": one("b")}, id="1" * 40)
+    second = commit({"a": b"{ this is : : no yaml"}, last=first)
+
+    assert counts(second) == {"a": 1, "b": 1}
+    assert second.models["b"].frozen == "not removed while catalog/a.yaml cannot be read"
+    assert not second.complete
+
+
+def test_a_broken_server_yaml_keeps_the_last_good_one():
+    first = commit({"a": one("a")})
+    second = commit({"a": one("a", 2)}, last=first, server=b"schema: 1\nclutser: lab\n")
+
+    assert second.server == first.server
+    assert counts(second) == {"a": 2}
+    assert {p.path for p in second.problems} == {"server.yaml"}
+
+
+def test_without_any_good_server_yaml_nothing_is_wanted():
+    assert commit({"a": one("a")}, server=None) is None
+
+
+def test_a_name_claimed_twice_leaves_the_one_that_runs():
+    first = commit({"a": one("a", 1)})
+    second = commit({"a": one("a", 1), "b": one("a", 7)}, last=first)
+
+    assert counts(second) == {"a": 1}
+    assert second.models["a"].frozen
+
+
+def test_other_files_under_a_version_that_is_held_are_a_problem_and_under_a_new_one_are_not():
+    first = commit({"a": one("a", file="old.gguf")}, id="1" * 40)
+    same = commit({"a": one("a", file="new.gguf")}, last=first, held_versions={"a/1"})
+    new = commit({"a": one("a", file="new.gguf", version="2")}, last=first, held_versions={"a/1"})
+    not_held = commit({"a": one("a", file="new.gguf")}, last=first, held_versions=set())
+
+    assert same.models["a"].model.source.from_.endswith("old.gguf")
+    assert same.models["a"].frozen == (
+        "stays as it was at 11111111: its source changed and its version 1 did not, which the mirror holds already; "
+        "give the new files a new version"
+    )
+    assert new.models["a"].model.source.version == "2"
+    assert not_held.models["a"].model.source.from_.endswith("new.gguf")
+
+
+@pytest.mark.parametrize(
+    ("there", "left", "held"), [(4, 1, False), (4, 0, True), (5, 1, True), (40, 30, False), (40, 29, True)]
+)
+def test_a_commit_may_remove_three_models_or_a_quarter_and_never_all(there, left, held):
+    first = commit({f"m{i}": one(f"m{i}") for i in range(there)})
+    second = commit({f"m{i}": one(f"m{i}") for i in range(left)}, last=first)
+
+    assert len(second.models) == (there if held else left)
+    assert bool(second.held) is held
+    assert second.complete is not held
+
+
+def test_a_held_removal_says_the_line_that_lifts_it_and_the_line_lifts_it():
+    first = commit({f"m{i}": one(f"m{i}") for i in range(5)})
+    held = commit({}, last=first)
+    lifted = commit({}, last=first, allowed_removals=allowed_removals([("llmgw-allow-removals", "5")]))
+
+    assert held.held == (
+        "commit bbbbbbbb would remove 5 of 5 models (m0, m1, m2, m3, m4) and its catalog is empty; "
+        "to remove them, push a commit with the line `Llmgw-Allow-Removals: 5` at its end",
+    )
+    assert lifted.models == {}
+    assert lifted.held == ()
+
+
+def test_the_guard_is_the_last_applied_commits_and_not_the_one_judged():
+    first = commit({f"m{i}": one(f"m{i}") for i in range(5)}, server=SERVER + b"policy: {max_removals: 1}\n")
+    second = commit({"m0": one("m0")}, last=first, server=SERVER + b"policy: {max_removals: 100}\n")
+
+    assert second.held
+
+
+def test_what_runs_counts_as_there_though_no_status_says_so():
+    # The status branch was deleted; the catalog is emptied in the same hour.
+    emptied = commit({}, last=None, running=["a", "b"])
+
+    assert emptied.held
+    assert not emptied.complete
+
+
+def test_the_fleets_of_these_tests_are_judged_like_any_other():
+    assert list(wanting(model(cpu=1)).models) == ["m"]
