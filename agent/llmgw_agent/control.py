@@ -26,9 +26,11 @@ GATHER_S = 0.1
 """News seldom come alone, and a call just begun may still bring orders: so long it is left to."""
 PAUSE_S = 1.0
 """Between two calls when nothing is new, should control answer at once."""
-BACKOFF_S = (1.0, 30.0)
+BACKOFF_S = (0.5, 30.0)
 REFUSED_S = (15.0, 60.0)
 """First and longest wait after control could not be reached, and after it refused us."""
+BACKOFF_GROWS = 1.5
+"""A control that starts beside its agents is found within seconds, and one that is away is not asked often."""
 
 
 class WholeWanted(Exception):
@@ -42,7 +44,11 @@ class Control:
         self._settings = settings
         context = ssl.create_default_context()
         if settings.ca_file is not None:
-            context.load_verify_locations(settings.ca_file)
+            try:
+                context.load_verify_locations(settings.ca_file)
+            except OSError as e:
+                do = "name a file with certificates in PEM format"
+                raise Refused(f"--ca-file {settings.ca_file} cannot be used", why=str(e), do=do) from None
         self._http = httpx.AsyncClient(
             base_url=settings.control,
             verify=context,
@@ -89,8 +95,8 @@ class Control:
                 self._say(e)
                 first, longest = REFUSED_S if isinstance(e, Refused) else BACKOFF_S
                 # Spread, so that a fleet does not come back in one moment.
-                await asyncio.sleep(min(longest, first * 2**failures) * random.uniform(0.5, 1.0))  # noqa: S311
-                failures = min(failures + 1, 10)
+                await asyncio.sleep(min(longest, first * BACKOFF_GROWS**failures) * random.uniform(0.5, 1.0))  # noqa: S311
+                failures = min(failures + 1, 20)
 
     async def _unless(self, news: asyncio.Event, report: Report, *, whole: bool) -> Orders | None:
         """What a call brings; None also when news end it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import json
@@ -49,8 +50,9 @@ class Logs:
 
 
 def explain(log: Path, dossier: Dossier) -> None:
-    """Leave beside a log why that start failed."""
-    durable.write(log.with_suffix(".json"), json.encode(dossier))
+    """Leave beside a log why that start failed. On a full disk it is in the report all the same."""
+    with suppress(OSError):
+        durable.write(log.with_suffix(".json"), json.encode(dossier))
 
 
 def bound(log: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from llmgw_agent.probe import engines, gpu, host
 from llmgw_agent.protocol import InstalledEngine, Inventory
@@ -59,12 +59,13 @@ class Machine:
             for look in (self._look_at_host, self._look_for_engines, self._look_at_cards):
                 group.create_task(self._again_and_again(look))
 
-    async def _again_and_again(self, look: Callable[[], object]) -> None:
+    async def _again_and_again(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
             before = self.inventory()
-            found = look()
-            if asyncio.iscoroutine(found):
-                await found
+            try:
+                await look()
+            except OSError as e:
+                LOG.warning("a look at this machine failed", extra={"why": str(e)})
             if self.inventory() != before:
                 self._changed()
             await asyncio.sleep(self._settings.pace.probe_s)

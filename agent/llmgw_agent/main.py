@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import ipaddress
 import logging
 import os
 import signal
@@ -122,12 +123,27 @@ def only_one(state: Path) -> Iterator[None]:
         os.close(file)
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 async def run(to: Settings) -> int:
     """Run a node until SIGTERM or SIGINT. The exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    control, node = Control(to), Node(to)
+    control = Control(to)
+    try:
+        node = Node(to)
+    except OSError as e:
+        do = "free space there, or look at its rights"
+        raise OperatorError(f"--state {to.state} cannot be used", why=str(e), do=do) from None
+    where = urlsplit(to.control)
+    if where.scheme == "http" and where.hostname not in {"localhost", "::1"} and not _is_loopback(where.hostname or ""):
+        LOG.warning("this node's key goes to control unencrypted; use https beyond one machine")
     LOG.info("the agent of %s runs", to.node, extra={"control": to.control, "version": __version__})
     work, told = asyncio.ensure_future(node.run(control)), asyncio.ensure_future(stop.wait())
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from llmgw_agent import durable
-from llmgw_agent.errors import Refused
+from llmgw_agent.errors import Refused, Unreachable
 from llmgw_agent.protocol import PROTOCOL, Orders, VersionOrder
 
 LOG = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class OrderBook:
         Raises:
             Refused: they are of a control that another has replaced, or of a
                 protocol this agent does not speak.
+            Unreachable: they cannot be put on disk now.
         """
         if not PROTOCOL - 1 <= orders.protocol <= PROTOCOL:
             why = f"they are of protocol {orders.protocol}, and this agent speaks {PROTOCOL}"
@@ -50,7 +51,11 @@ class OrderBook:
             raise Refused("orders were not obeyed", why=why, do="stop the older of two controls")
         if (orders.epoch, orders.seq) <= self.obeyed:
             return False
-        durable.write(self._file, msgspec.json.encode(orders))
+        try:
+            durable.write(self._file, msgspec.json.encode(orders))
+        except OSError as e:
+            why = f"{self._file} cannot be written: {e.strerror}"
+            raise Unreachable("orders were not obeyed", why=why, do="free space on the node") from None
         self.last = orders
         return True
 

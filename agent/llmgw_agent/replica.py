@@ -155,21 +155,28 @@ class Replica:
             started_age_s=round(boot_clock() - running.at_s, 1) if running else None,
         )
 
-    def save(self) -> None:
-        """Put what a later agent must know on disk, before anybody is told of it."""
-        self.around.records.save(
-            Record(
-                self.order,
-                self.state,
-                self.around.boot,
-                self.since_s,
-                self.attempts,
-                self.starts,
-                self.dossier,
-                self.started,
-                self.peak_bytes,
-            )
+    def record(self) -> Record:
+        """What a later agent must know of it."""
+        return Record(
+            self.order,
+            self.state,
+            self.around.boot,
+            self.since_s,
+            self.attempts,
+            self.starts,
+            self.dossier,
+            self.started,
+            self.peak_bytes,
         )
+
+    def save(self) -> None:
+        """Put its record on disk, before anybody is told of it."""
+        try:
+            self.around.records.save(self.record())
+        except OSError as e:
+            # A full disk must not end the agent, or an engine. A later agent finds
+            # the engine by its marker at least, which was on disk before the start.
+            LOG.error("the record of %s cannot be written", self.order.id, extra={"why": str(e)})  # noqa: TRY400
 
     def blame(self, why: Dossier) -> None:
         """What the failure that is told next is about."""

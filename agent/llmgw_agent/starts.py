@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llmgw_agent import dossier, ports, process
-from llmgw_agent.dossier import Fault
+from llmgw_agent.dossier import Fault, Signs
 from llmgw_agent.engines.ask import Endpoint
 from llmgw_agent.engines.base import Launch
 from llmgw_agent.probe.host import kernel_out_of_memory_kills
@@ -50,6 +51,9 @@ class Start:
             except Fault as e:
                 self.replica.blame(e.dossier())
                 return Event.UNSTARTABLE
+            except OSError as e:
+                self.replica.blame(disk_fault(e).dossier())
+                return Event.UNSTARTABLE
             event, cause = await self._come_up()
             if cause != "port":
                 return event
@@ -66,7 +70,8 @@ class Start:
         model = adapter.model(await around.weights_of(order))
         key_file = around.records.key_file(replica.key)
         address = around.address()
-        launch = Launch(spec, engine, model, address, ports.choose(address, around.ports()), key_file, order.devices)
+        port = await asyncio.to_thread(ports.choose, address, around.ports())
+        launch = Launch(spec, engine, model, address, port, key_file, order.devices)
         environment = self._environment(spec) | adapter.environment(launch)
         command = await adapter.command(launch)
         around.records.new_key(replica.key)
@@ -78,7 +83,7 @@ class Start:
             order, engine, marker, address, launch.port, str(log), at_s=boot_clock(), kernel_kills=kills
         )
         # First what is about to be made: were we to end in between, the marker finds it.
-        replica.save()
+        around.records.save(replica.record())
         try:
             replica.process = Process.spawn(command, environment, log=log, marker=marker)
         except OSError as e:
@@ -107,11 +112,12 @@ class Start:
         assert started is not None
         adapter, at = self.around.adapter(spec.engine), endpoint(replica)
         begun = moved = time.monotonic()
-        measured, mark = 0.0, (0, 0)
+        measured, mark = 0.0, (0, "")
         while True:
             try:
                 if await replica.unless_it_ends(adapter.ready(at, within_s=spec.start_timeout_s)):
                     await replica.measure()
+                    self._check_cards(adapter.signs)
                     replica.loading = None
                     return Event.HEALTHY, ""
             except Fault as e:
@@ -134,6 +140,15 @@ class Start:
                 still = f"it was not ready after {now - begun:.0f} s, {now - moved:.0f} s of them without progress"
                 replica.blame(dossier.of_silence("timeout", still, replica.log_lines(), adapter.signs))
                 return Event.UNFIT, "timeout"
+
+    def _check_cards(self, signs: Signs) -> None:
+        """Refuse an engine that has come up without its cards: it answers, a hundred times too slowly."""
+        if not self.replica.order.devices:
+            return
+        found = dossier.causal(self.replica.log_lines(), [sign for sign in signs if sign[0] == "device"])
+        if found is not None:
+            do = "look at the driver of this node, and whether the engine is built for its cards"
+            raise Fault("device", "the engine came up without its cards", why=found[1], do=do)
 
     def _ended(self, how: process.Exit) -> tuple[Event, str]:
         why = self.replica.why_ended(how)
@@ -158,6 +173,13 @@ def endpoint(replica: Replica) -> Endpoint:
     return Endpoint(started.address, started.port, key, replica.spec.served_name, replica.spec.kind)
 
 
-def _said(log: Path) -> int:
-    """How many lines it has printed of late that are not about our own questions."""
-    return sum("/health" not in line for line in dossier.last_lines(log))
+def disk_fault(error: OSError) -> Fault:
+    """What a state folder that cannot be written means."""
+    why = f"{error.filename or 'the state folder'} cannot be written: {error.strerror or error}"
+    return Fault("disk", "the engine was not started", why=why, do="free space on the node, or look at its disk")
+
+
+def _said(log: Path) -> str:
+    """What it has printed of late, in short. Lines about our own questions are no progress."""
+    lines = [line for line in dossier.last_lines(log) if "/health" not in line]
+    return f"{len(lines)} {lines[-1]}" if lines else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -21,6 +23,8 @@ from llmgw_agent import durable
 from llmgw_agent.dossier import Fault
 from llmgw_agent.download import Connections, DownloadCancelled, DownloadFailed, download
 from llmgw_agent.protocol import HeldVersion, Progress, VersionOrder, WeightFile
+
+LOG = logging.getLogger(__name__)
 
 MARKER = ".llmgw-complete"
 """Written last into a version's folder: without it the folder is not whole, whatever it holds."""
@@ -101,7 +105,10 @@ class Weights:
         """Fetch what should be here, remove what may go. A version that is not spoken of stays as it is."""
         for order in orders:
             if order.action == "may_remove":
-                self._remove(order)
+                try:
+                    self._remove(order)
+                except OSError as e:
+                    LOG.warning("%s cannot be removed", order.key, extra={"why": str(e)})
             elif order.key not in self._held and self._worth_trying(order):
                 self._begin(order)
 
@@ -145,6 +152,7 @@ class Weights:
             before.unwanted.set()
         self._arrivals[order.key] = arrival
         arrival.task = asyncio.ensure_future(self._bring(arrival, before))
+        arrival.task.add_done_callback(partial(_broken, arrival))
         return arrival
 
     async def _bring(self, arrival: Arrival, before: Arrival | None) -> None:
@@ -306,6 +314,13 @@ def in_place(path: str, allow: Collection[str]) -> Path:
     if not os.access(real, os.R_OK):
         raise Fault("weights", what, why="the agent's user may not read it", do="give it the right to read")
     return real
+
+
+def _broken(arrival: Arrival, task: asyncio.Future[None]) -> None:
+    """A bug of ours ended a fetch: that version has failed, and the others go on."""
+    if not task.cancelled() and (error := task.exception()):
+        LOG.error("a bug in the agent ended the fetch of %s", arrival.order.key, exc_info=error)
+        arrival.fault, arrival.lasting = _fault(arrival.order, "a bug in the agent", "look at its log"), True
 
 
 def _fault(order: VersionOrder, why: str, do: str) -> Fault:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from fakes.agents import QUICK, Agents
 from fakes.control import FakeControl
 from llmgw_agent import process
 from llmgw_agent.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _root_logger_as_it_was():
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -165,6 +166,37 @@ async def test_a_short_hiccup_is_no_failure(agents, control, tmp_path):
 
     assert control.replica("m/cpu/0").pid == before.pid
     assert control.replica("m/cpu/0").phase is Phase.READY
+
+
+async def test_a_card_profile_that_comes_up_on_the_cpu_has_failed(agents, control):
+    # There is no card here: the fake says what llama.cpp says where its driver is missing.
+    agents.engine(say="warning: no usable GPU found, --gpu-layers option will be ignored")
+    control.order(agents.order(devices=("GPU-1",)))
+    await agents.start()
+
+    r = await control.sees(Phase.FAILED)
+
+    assert r.dossier.cause == "device"
+    assert "no usable GPU found" in r.dossier.message
+
+
+async def test_a_state_folder_that_cannot_be_written_ends_neither_the_agent_nor_an_engine(agents, control, monkeypatch):
+    control.order(agents.order())
+    node = await agents.start()
+    before = await control.sees(Phase.READY)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "record.json")
+
+    monkeypatch.setattr("llmgw_agent.durable.write", full)
+    calls = len(control.posts)
+    control.order(agents.order(), agents.order("m/cpu/1"))
+    await until(lambda: len(control.posts) > calls)
+    monkeypatch.undo()
+
+    # Orders it could not keep are not obeyed, and so they are sent again.
+    assert (await control.sees(Phase.READY, "m/cpu/1")).attempts == 0
+    assert node.report().replicas[0].pid == before.pid
 
 
 OUT_OF_MEMORY = """\

@@ -6,22 +6,12 @@ import io
 import json
 import logging
 
-import pytest
-
 from llmgw_agent import log
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _root_logger_as_it_was():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 def test_a_line_is_one_json_object_with_the_extra_fields():

@@ -38,6 +38,8 @@ class Faults:
     load_signs: str = "log,io"
     """The signs of life while it loads: log, io, both or, empty, none."""
     never_ready: bool = False
+    say: str = ""
+    """Printed on stderr at the start."""
     exit_message: str = ""
     """Printed on stderr before it ends, with `exit_code` or by `exit_signal`."""
     exit_code: int = 1
@@ -454,6 +456,8 @@ async def run(flags: argparse.Namespace, faults: Faults) -> None:
         loop.add_signal_handler(number, (lambda: None) if faults.ignore_sigterm else stop.set)
     if faults.leak_child:
         leak(faults.leak_child)
+    if faults.say:
+        log("%s", faults.say)
     if faults.exit_message:
         log("%s", faults.exit_message)
         if faults.exit_signal:

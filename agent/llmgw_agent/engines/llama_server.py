@@ -53,6 +53,10 @@ class Flags(argparse.ArgumentParser):
         add("--no-ui", "--no-webui", dest="no_ui", action="store_true")
         add("--warmup", action=argparse.BooleanOptionalAction, default=True)
 
+    def names(self) -> frozenset[str]:
+        """Every flag there is."""
+        return frozenset(flag for action in self._actions for flag in action.option_strings)
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong as llama-server does, and end as it does."""
         unknown = message.removeprefix("unrecognized arguments: ")

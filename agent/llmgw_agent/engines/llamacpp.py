@@ -10,9 +10,10 @@ from llmgw_agent.dossier import Fault, Signs
 from llmgw_agent.engines import flags
 from llmgw_agent.engines.ask import Endpoint, NoAnswerError, ask
 from llmgw_agent.engines.base import Launch, Vitals
+from llmgw_agent.engines.llama_server import Flags
 from llmgw_agent.protocol import InstalledEngine
 
-EMBEDDED = (sys.executable, "-I", "-m", "llmgw_agent.engines.llama_server")
+EMBEDDED: tuple[str, ...] = (sys.executable, "-I", "-m", "llmgw_agent.engines.llama_server")
 
 OURS = frozenset(
     {
@@ -79,6 +80,9 @@ CACHE_RAM_SHARE = 16
 """The cache of prompts in host memory gets this part of what is claimed. Its default of 8 GiB is nobody's claim."""
 CACHE_RAM_MIB = 2048
 
+TPS_TOKENS = 32
+"""Fewer say nothing of its speed: the first token of an answer is counted with the prompt's time."""
+
 PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -94,7 +98,7 @@ class LlamaCpp:
         ("weights", r"failed to open GGUF|invalid magic|unknown model architecture|not within the file bounds"),
         ("weights", r"error loading model|failed to load model|missing tensor|corrupted or incomplete"),
         ("device", r"no CUDA-capable device|CUDA driver version is insufficient|failed to initialize (CUDA|ROCm)"),
-        ("device", r"CUDA error|invalid device"),
+        ("device", r"no usable GPU found|CUDA error|invalid device"),
     )
 
     def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...]) -> InstalledEngine:
@@ -140,8 +144,10 @@ class LlamaCpp:
             if flag in OURS | DANGEROUS:
                 why = "the agent chooses it" if flag in OURS else "it opens this machine to whoever asks"
                 raise Fault("bad_flags", f"args may not set {flag}", why=why, do="take it out of the profile's args")
-        program = (launch.engine.path,) if launch.engine.build == "installed" else EMBEDDED
-        known = await flags.known(program, self.environment(launch))
+        program, known = EMBEDDED, Flags().names()
+        if launch.engine.build == "installed":
+            program = (launch.engine.path,)
+            known = await flags.known(program, self.environment(launch))
         words: list[str] = [
             *program,
             *("-m", str(launch.model), "--host", launch.address, "--port", str(launch.port)),
@@ -220,8 +226,9 @@ class LlamaCpp:
         """Tokens it generated over the time it took, all of its life."""
         reply = await ask(at, "/metrics", within_s=within_s)
         values = dict(re.findall(r"^llamacpp:(\w+) ([0-9.e+-]+)$", reply.text, re.MULTILINE))
+        tokens = float(values.get("tokens_predicted_total", 0))
         seconds = float(values.get("tokens_predicted_seconds_total", 0))
-        return round(float(values["tokens_predicted_total"]) / seconds, 1) if seconds > 0 else None
+        return round(tokens / seconds, 1) if seconds > 0 and tokens >= TPS_TOKENS else None
 
 
 def _no_start(files: list[Path]) -> str:
