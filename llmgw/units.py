@@ -40,10 +40,11 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: not a duration; its text says what one looks like.
     """
-    parts = re.findall(rf"{_NUMBER}(ms|[smhdw])", text.strip())
-    if not parts or "".join(n + u for n, u in parts) != text.strip():
+    one = rf"{_NUMBER}(ms|[smhdw])"
+    # The whole is matched first: a search for parts in a long text of digits would be quadratic.
+    if not re.fullmatch(f"(?:{one})+", text.strip()):
         raise ValueError(f"{text!r} is not a duration; write one like 90s, 15m or 1h30m")
-    return sum(float(n) * _SECONDS[u] for n, u in parts)
+    return sum(float(n) * _SECONDS[u] for n, u in re.findall(one, text))
 
 
 def show_bytes(n: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from llmgw.catalog import schema
 from llmgw.catalog.document import Document
@@ -41,19 +41,15 @@ _TYPES = {
 }
 
 
-def explain(
-    kind: type[Strict], error: ValidationError, document: Document, base: Steps, most: int
-) -> Iterator[Finding]:
-    """Findings of what pydantic refused, at most `most` of them.
+def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Document, base: Steps) -> Iterator[Finding]:
+    """Findings of what pydantic refused.
 
     Args:
         kind: the type that was asked for.
-        error: all that does not fit it.
+        flaws: what does not fit it.
         document: the file, for places and for what is written there.
         base: the way in the file to the value that was refused.
-        most: a hostile file has tens of thousands.
     """
-    flaws = error.errors(include_url=False)[:most]
     meant = {(*flaw["loc"][:-1], _meant(kind, flaw["loc"])) for flaw in flaws if flaw["type"] == "extra_forbidden"}
     for flaw in flaws:
         # pydantic marks a key that was refused itself, in a mapping of any keys, by a step of its own.
@@ -132,40 +128,29 @@ def _shown(found: Any, raw: str | None) -> str:
     if isinstance(found, list | dict):
         return _SORTS[type(found)]
     # A password in a URL is not repeated in a log.
-    text = re.sub(r"//[^/]*@", "//…@", raw if raw is not None else str(found))
+    text = re.sub(r"(?s)//.*@", "//…@", raw if raw is not None else str(found))
     return f"`{shorten(text)}`" if text else "empty"
 
 
 def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: bool) -> str:
     """What to write instead."""
-    sort, pattern = (
-        part.get("type"),
-        part.get("pattern") or next((choice["pattern"] for choice in part.get("anyOf", ()) if "pattern" in choice), ""),
-    )
+    sort = part.get("type")
+    patterns = [choice["pattern"] for choice in part.get("anyOf", (part,)) if "pattern" in choice]
     if isinstance(found, str) and (close := _closest(part, found)):
         return f"write `{close}`"
-    if sort == "string" and "enum" not in part and raw and not isinstance(found, str):
+    if "enum" in part:
+        return "write one of these"
+    if sort == "string" and raw and not isinstance(found, str):
         return f'write it in quotes: "{shorten(raw)}"'
     if sort == "array" and raw:
         return f"write it as a list: [{shorten(raw)}]"
     if sort == "object":
         return "write its keys on lines of their own, indented"
     if sort in {"integer", "number", "boolean"}:
-        unquoted = isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]
-        return (
-            f"write it without quotes: {found}"
-            if unquoted
-            else "write one in that range"
-            if right_sort
-            else "write one"
-        )
-    return (
-        f"write one like `{LIKE[pattern]}`"
-        if pattern in LIKE
-        else "write one of these"
-        if "enum" in part
-        else "write that"
-    )
+        if isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]:
+            return f"write it without quotes: {shorten(found)}"
+        return "write one in that range" if right_sort else "write one"
+    return f"write one like `{LIKE[patterns[0]]}`" if patterns and patterns[0] in LIKE else "write that"
 
 
 def _resolved(text: str) -> Any:

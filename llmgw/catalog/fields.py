@@ -47,10 +47,12 @@ def whole(value: object) -> object:
 
 
 def _seconds(value: object) -> object:
+    if not isinstance(value, str):
+        return value
     # units forgives spaces around a duration; an editor with the schema does not.
-    if isinstance(value, str) and value != value.strip():
+    if value != value.strip():
         raise ValueError("there are spaces around it")
-    return units.parse_duration(value) if isinstance(value, str) else value
+    return units.parse_duration(value)
 
 
 # Exact types: pydantic would else take "3" for 3 and "yes" for true, and an

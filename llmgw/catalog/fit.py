@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from llmgw.catalog.document import Document
 from llmgw.catalog.explain import explain
@@ -30,38 +31,38 @@ def fit(
     """
     raw = document.value_at(base)
     try:
-        # by_name: `class_` is how Python spells the field, and no key of a file.
-        value = kind.model_validate(raw, by_name=False)
+        value = _validated(kind, raw)
     except ValidationError as error:
-        return None, list(_findings(kind, document, base, rules, error, most))[:most]
-    found = [*_from(base, rules(value))]
+        if most <= 0:
+            return None, []
+        # A hostile file has tens of thousands of them.
+        flaws = error.errors(include_url=False)[:most]
+        found = [*explain(kind, flaws, document, base), *_others(kind, raw, flaws, base, rules)]
+        return None, found[:most]
+    found = _findings(value, base, rules)
     return (None if found else value), found[:most]
 
 
-def _findings(
-    kind: type[T],
-    document: Document,
-    base: Steps,
-    rules: Callable[[T], Iterable[Finding]],
-    error: ValidationError,
-    most: int,
-) -> Iterator[Finding]:
-    if most <= 0:
-        return
-    yield from explain(kind, error, document, base, most)
-    refused = [flaw["loc"] for flaw in error.errors(include_url=False)[:most]]
+def _validated(kind: type[T], raw: Any) -> T:
+    # `class_` is how Python spells the field, and no key of a file.
+    return kind.model_validate(raw, by_name=False)
+
+
+def _findings(value: T, base: Steps, rules: Callable[[T], Iterable[Finding]]) -> list[Finding]:
+    return [finding._replace(at=(*base, *finding.at)) for finding in rules(value)]
+
+
+def _others(
+    kind: type[T], raw: Any, flaws: Sequence[ErrorDetails], base: Steps, rules: Callable[[T], Iterable[Finding]]
+) -> list[Finding]:
+    """What the rules find in the rest of a value that does not fit, so that it is said in the same run."""
+    refused: list[Steps] = [flaw["loc"] for flaw in flaws]
     try:
-        rest = kind.model_validate(_without(document.value_at(base), refused), by_name=False)
+        rest = _validated(kind, _without(raw, refused))
     except ValidationError:
-        return
-    # What was refused for its type is not judged by the rules as well.
-    for finding in rules(rest):
-        if not any(_touch(finding.at, at) for at in refused):
-            yield finding._replace(at=(*base, *finding.at))
-
-
-def _from(base: Steps, findings: Iterable[Finding]) -> Iterator[Finding]:
-    return (finding._replace(at=(*base, *finding.at)) for finding in findings)
+        return []
+    touched = [(*base, *at) for at in refused]
+    return [f for f in _findings(rest, base, rules) if not any(_touch(f.at, at) for at in touched)]
 
 
 def _touch(one: Steps, other: Steps) -> bool:
@@ -70,7 +71,7 @@ def _touch(one: Steps, other: Steps) -> bool:
 
 
 def _without(raw: Any, refused: Iterable[Steps]) -> Any:
-    """A copy without what was refused: the rules find the rest of its problems in the same run."""
+    """A copy without what was refused."""
     copy = deepcopy(raw)
     for at in refused:
         here, holder, key = copy, None, None

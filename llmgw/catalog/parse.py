@@ -182,7 +182,6 @@ class _Reading:
         elif key in top.value:
             what = f"the key `{shorten(key)}` is written twice"
             self._say(event, what, "one of the two would be passed over", "keep one")
-            self.unsure.add((*top.at, key))
         else:
             top.key = key
 

@@ -41,6 +41,8 @@ BOMBS = {
     "a long text": b"name: " + b"a" * (FULL - 6),
     "a long number": b"name: " + b"9" * (FULL - 6),
     "a long hexadecimal number": b"name: 0x" + b"f" * (FULL - 8),
+    "a long text for a duration": b"schema: 1\ncluster: a\nnode_grace: '" + b"1" * (FULL - 40) + b"'",
+    "a long duration": b"schema: 1\ncluster: a\nnode_grace: " + b"1s" * (FULL // 2 - 20),
     "a long exponent": b"context_length: 1e" + b"9" * 900,
     "a number beyond any": b"context_length: 1" + b"0" * 900,
     "many anchors": b"".join(b"&a%d " % n for n in range(30_000)),
