@@ -239,6 +239,20 @@ async def test_a_failed_engine_is_not_started_again_until_control_says_so(agents
     assert (len(stamps(stamp)), r.attempts, r.dossier) == (2, 1, None)
 
 
+async def test_failures_are_forgiven_once_it_has_been_ready_for_long(agents, control, monkeypatch):
+    monkeypatch.setattr("llmgw_agent.replica.FORGIVEN_AFTER_S", 0.3)
+    agents.engine(exit_message="error: broken")
+    control.order(agents.order())
+    await agents.start()
+    await control.sees(Phase.FAILED)
+    agents.engine()
+
+    control.order(agents.order(attempt=1))
+
+    await control.sees(Phase.READY)
+    await until(lambda: control.replica("m/cpu/0").attempts == 0)
+
+
 async def test_vo8_the_last_five_starts_are_kept_with_their_class(agents, control):
     agents.engine(exit_message="error: start 0")
     control.order(agents.order())

@@ -83,6 +83,22 @@ async def test_a_drain_waits_for_what_is_under_way(agents, control):
     assert agents.processes() == {}
 
 
+async def test_a_drain_waits_for_a_request_that_came_after_the_first_idle_look(agents, control):
+    # A gateway that has not heard of the drain yet still sends one.
+    agents.engine(token_ms=100, tokens=20)
+    control.order(agents.order())
+    await agents.start(pace=replace(QUICK, idle_gap_s=1.0))
+    r = await control.sees(Phase.READY)
+    control.order()
+    await control.sees(Phase.DRAINING)
+
+    async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {r.key}"}) as client:
+        body = {"prompt": "a", "max_tokens": 20}
+        answer = await client.post(f"http://127.0.0.1:{r.port}/v1/completions", json=body)
+
+    assert answer.json()["usage"]["completion_tokens"] == 20
+
+
 async def test_a_drain_ends_when_its_time_is_over(agents, control, tmp_path):
     agents.engine(wedge_while=str(tmp_path / "wedge"))
     control.order(agents.order(drain_timeout_s=0.5))
@@ -171,6 +187,21 @@ async def test_a_start_waits_for_the_card_of_what_is_going(agents, control, tmp_
 
     await control.sees(Phase.READY, "m/gpu/0", 2)
     assert control.replica("m/gpu/0", 1) is None
+
+
+async def test_a_start_waits_for_memory_that_is_being_given_back(agents, control):
+    agents.engine(ignore_sigterm=True)
+    control.order(agents.order(generation=1))
+    await agents.start(reserve_bytes=1 << 60)  # so that never is enough free
+    await control.sees(Phase.READY)
+
+    control.order(agents.order(generation=2))
+    await control.sees(Phase.STOPPING, generation=1)
+    assert control.replica("m/cpu/0", 2).phase is Phase.FETCHING
+
+    # Once nothing is on its way out the wait is over: whether it fits was decided elsewhere.
+    await control.sees(Phase.READY, generation=2)
+    assert control.replica("m/cpu/0", 1) is None
 
 
 async def test_what_did_not_change_is_said_as_the_same(agents, control):
