@@ -29,7 +29,7 @@ from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
 from llmgw.net.listen import is_loopback, listener
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
-from llmgw.sources.git import open_source
+from llmgw.sources.git import local_path, open_source
 from llmgw.sources.status_branch import StatusBranch
 from llmgw.sources.status_files import Recorded, from_files, observed, remembered
 
@@ -98,6 +98,8 @@ def _recorded(config: ControlConfig) -> Recorded | None:
         # Control goes on without it: nodes report what runs, and the next commit writes it anew.
         log.warning("the status branch was not taken up: %s", e.sentence)
         return None
+    finally:
+        branch.close()
 
 
 def _status_branch(config: ControlConfig) -> StatusBranch:
@@ -122,8 +124,9 @@ class Control:
         news = asyncio.Event()
         self._reports = Reports(on_news=news.set)
         self._tables = Tables(on_demand=news.set)
+        self._branch = _status_branch(config)
         self._writer = Writer(
-            _status_branch(config),
+            self._branch,
             cluster=config.cluster,
             committed=recorded.status if recorded else None,
             now=time.time,
@@ -142,6 +145,7 @@ class Control:
         self._follower = Follower(
             self._source,
             cluster=config.cluster,
+            local=local_path(config.repo) is not None,
             last=recorded.wanted if recorded else None,
             running=self.loop.running,
             held_versions=self.loop.held_versions,
@@ -151,34 +155,34 @@ class Control:
 
     async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
         """Serve, follow and pass until told to stop; then commit what is left and end."""
-        await self._follower.first_look(self._found)
-        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
-        await runner.setup()
-        sock = listener("control", self._config.listen, flag="--listen")
-        await web.SockSite(runner, sock, ssl_context=self._tls()).start()
-        if ready is not None:
-            host, port = sock.getsockname()[:2]
-            ready((host, port))
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                work = [
-                    tasks.create_task(self._follower.follow(self._found)),
-                    tasks.create_task(self.loop.watch_mirror()),
-                    tasks.create_task(self.loop.run()),
-                    tasks.create_task(self._writer.run()),
-                ]
-                await stop.wait()
-                for task in work:
-                    task.cancel()
+            await self._follower.first_look(self._found)
+            await runner.setup()
+            sock = listener("control", self._config.listen, flag="--listen")
+            await web.SockSite(runner, sock, ssl_context=self._tls()).start()
+            if ready is not None:
+                host, port = sock.getsockname()[:2]
+                ready((host, port))
+            await self._work(_stop_event())
         finally:
             await self._writer.flush()
             await runner.cleanup()
             await self.loop.close()
+            self._branch.close()
             self._source.close()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            work = [
+                tasks.create_task(self._follower.follow(self._found)),
+                tasks.create_task(self.loop.watch_mirror()),
+                tasks.create_task(self.loop.run()),
+                tasks.create_task(self._writer.run()),
+            ]
+            await stop.wait()
+            for task in work:
+                task.cancel()
 
     def _found(self, followed: Followed) -> None:
         if followed.wanted is not None:
@@ -228,6 +232,13 @@ class Control:
             return await handler(request, caller)
 
         return checked
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 @web.middleware

@@ -40,6 +40,7 @@ class Follower:
         source: Source,
         *,
         cluster: str,
+        local: bool,
         last: Wanted | None,
         running: Callable[[], Iterable[str]],
         held_versions: Callable[[], Iterable[str]],
@@ -50,12 +51,13 @@ class Follower:
         Args:
             source: the repository.
             cluster: the fleet this control is for; a server.yaml of another is a problem.
+            local: whether the repository is on this machine.
             last: what was wanted before this control started, from the status branch.
             running: names of models that replicas run of.
             held_versions: what the mirror has whole.
             poll_s: seconds between looks when nothing says that something changed.
         """
-        self._source, self._cluster, self._poll_s = source, cluster, poll_s
+        self._source, self._cluster, self._local, self._poll_s = source, cluster, local, poll_s
         self._running, self._held_versions = running, held_versions
         self._identity = ""
         self._last = last
@@ -66,21 +68,22 @@ class Follower:
         """Look once before anything else, so that a wrong address is said by the command that gave it.
 
         Raises:
-            Refused: the repository or its branch is not there.
+            OperatorError: it will not be had by waiting: the branch is missing, or a path of this
+                machine. A server that does not answer is asked again.
         """
-        await self.look(found, refuse=True)
+        await self.look(found, first=True)
 
     async def follow(self, found: Callable[[Followed], None]) -> None:
         """Look for ever, and hand on each look that found something new."""
         async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s, jitter=JITTER):
             await self.look(found)
 
-    async def look(self, found: Callable[[Followed], None], *, refuse: bool = False) -> None:
+    async def look(self, found: Callable[[Followed], None], *, first: bool = False) -> None:
         """Look once. A repository that is away is said and changes nothing."""
         try:
             snapshot = await asyncio.to_thread(self._source.poll)
         except OperatorError as e:
-            if refuse and isinstance(e, Refused):
+            if first and (isinstance(e, Refused) or self._local):
                 raise
             if str(e) != self.trouble:
                 log.warning("the repository cannot be read; what was wanted still is: %s", e.sentence)

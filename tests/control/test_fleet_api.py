@@ -1,0 +1,234 @@
+"""What agents, gateways and operators are answered, over real sockets."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+
+from control.fleet import a_control, a_model, a_server, until
+from llmgw.core.live import Live
+from llmgw.core.table import Demand, ModelDemand, Table
+from llmgw.errors import Refused, Unreachable
+from llmgw_agent.protocol import PROTOCOL, Phase, ReplicaReport, Report, digest
+
+
+def said(answer):
+    """What, why and do of an error."""
+    return msgspec.json.decode(answer.body)["error"]
+
+
+async def test_an_agent_that_reports_gets_its_orders_as_soon_as_there_are_any(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        orders = await site.node().obey()
+
+    assert [(r.id, r.generation, r.action) for r in orders.replicas] == [("m/cpu/0", 1, "run")]
+    assert orders.replicas[0].path == "/models/m.gguf"
+    assert (orders.epoch, orders.seq) == (1, 1)
+
+
+async def test_a_waiting_agent_is_told_of_a_pushed_commit_at_once(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        await until(lambda: _has(node, 1))
+        waiting = asyncio.create_task(node.obey())
+        began = time.monotonic()
+
+        site.push(m=a_model(replicas=2))
+        orders = await waiting
+
+    assert [r.id for r in orders.replicas] == ["m/cpu/0", "m/cpu/1"]
+    assert time.monotonic() - began < 5
+
+
+async def _has(node, count):
+    await node.obey()
+    return len(node.replicas) == count
+
+
+async def test_while_control_settles_an_agent_is_told_nothing_which_is_not_empty_orders(tmp_path):
+    files = {"m": a_model()}
+    async with a_control(tmp_path, files={**files, "server": a_server("n1", "n2")}) as site:
+        first, second = site.node("n1"), site.node("n2")
+        waiting = asyncio.create_task(first.call())
+        done, _ = await asyncio.wait({waiting}, timeout=1.0)
+        assert not done, "it was answered before n2 had spoken"
+
+        await second.obey()
+        answer = await waiting
+
+    assert answer.status == 200
+
+
+async def test_a_newer_call_of_a_node_ends_the_wait_of_the_older(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        await until(lambda: _has(node, 1))
+        older = asyncio.create_task(node.call())
+        await asyncio.wait({older}, timeout=0.3)
+        newer = asyncio.create_task(site.node().call(node.report()))
+
+        answer = await older
+        newer.cancel()
+
+    assert answer.status == 204
+
+
+async def test_an_agent_without_news_sends_the_digest_of_what_it_said_last(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        whole = node.report()
+        await node.call(whole)
+        same = Report("n1", "boot", same=digest(whole))
+        known = await node.call(same)
+        unknown = await node.call(msgspec.structs.replace(same, same="0123456789abcdef"))
+
+    assert known.status == 200, "it had not obeyed the newest orders, and got them again"
+    assert (unknown.status, said(unknown)["do"]) == (409, "send it whole")
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "what"),
+    [
+        pytest.param(Report("n2", "boot"), 403, "this is not the key of n2", id="another node's name"),
+        pytest.param(
+            Report("n1", "boot", protocol=PROTOCOL + 1),
+            426,
+            f"this agent speaks protocol {PROTOCOL + 1}",
+            id="a later protocol",
+        ),
+        pytest.param(
+            Report("n1", "boot", replicas=(ReplicaReport("no-id", 1, Phase.READY),)),
+            422,
+            "this report cannot be read",
+            id="an id that is none",
+        ),
+    ],
+)
+async def test_a_report_that_cannot_be_is_refused_in_a_sentence(tmp_path, report, status, what):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        answer = await until(lambda: _answered(node, report))
+
+    assert (answer.status, said(answer)["what"]) == (status, what)
+
+
+async def _answered(node, report):
+    answer = await node.call(report)
+    return answer if answer.status != 503 else None
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"node": 5}', b"\xff\xfe", b"{" * 10_000])
+async def test_ds10_a_hostile_node_is_refused_and_the_others_go_on(tmp_path, body):
+    async with a_control(tmp_path, files={"m": a_model(), "server": a_server("n1", "bad")}) as site:
+        bad, good = site.client("node", "bad"), site.node("n1")
+        await until(lambda: _called(site.node("bad", memory_bytes=0)))
+        answer = await bad.call("POST", "/agent/v1/report", body=body)
+        await until(lambda: _has(good, 1))
+
+    assert answer.status == 422
+    assert [k[0] for k in good.replicas] == ["m/cpu/0"]
+
+
+async def _called(node):
+    waiting = asyncio.create_task(node.call())
+    await asyncio.wait({waiting}, timeout=0.2)
+    waiting.cancel()
+    return True
+
+
+async def test_a_key_opens_its_own_role_and_no_other(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        gateway, stranger = site.client("gateway", "g1"), site.client("node", "stranger")
+        report = msgspec.json.encode(Report("n1", "boot"))
+        wrong_role = await until(lambda: _not_503(gateway, "POST", "/agent/v1/report", report))
+        unknown = await stranger.call("POST", "/agent/v1/report", body=report)
+        nothing = await stranger.call("GET", "/no/such/path")
+
+    assert (wrong_role.status, said(wrong_role)["what"]) == (403, "this is the key of a gateway")
+    assert (unknown.status, said(unknown)["what"]) == (401, "this key is not known here")
+    assert nothing.status == 404
+
+
+async def _not_503(client, method, path, body=None):
+    answer = await client.call(method, path, body=body)
+    return answer if answer.status != 503 else None
+
+
+async def test_a_gateway_gets_the_table_waits_for_the_next_and_is_not_sent_the_same_twice(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        gateway, node = site.client("gateway", "g1"), site.node()
+        serving = asyncio.create_task(node.serve())
+        table = await until(lambda: _table(gateway, "m/cpu/0"))
+        same = await gateway.call("GET", "/gateway/v1/table?wait=0", headers={"if-none-match": f'"{table.version}"'})
+        waiting = asyncio.create_task(
+            gateway.call("GET", "/gateway/v1/table?wait=20", headers={"if-none-match": f'"{table.version}"'})
+        )
+        site.push(m=a_model(replicas=2))
+        changed = await waiting
+        serving.cancel()
+
+    (replica,) = table.models[0].replicas
+    assert (replica.url, replica.key, replica.state) == ("http://127.0.0.1:7501", "engine-secret", "ready")
+    assert same.status == 304
+    assert changed.status == 200
+    assert msgspec.json.decode(changed.body, type=Table).version != table.version
+
+
+async def _table(client, replica):
+    answer = await client.call("GET", "/gateway/v1/table")
+    if answer.status != 200:
+        return None
+    table = msgspec.json.decode(answer.body, type=Table)
+    return table if [r for m in table.models for r in m.replicas if r.id == replica] else None
+
+
+async def test_demand_is_taken_and_one_that_cannot_be_read_is_refused(tmp_path):
+    async with a_control(tmp_path) as site:
+        gateway = site.client("gateway", "g1")
+        demand = msgspec.json.encode(Demand("g1", "boot", 1, {"m": ModelDemand(waiting=2)}))
+        taken = await until(lambda: _not_503(gateway, "POST", "/gateway/v1/demand", demand))
+        refused = await gateway.call("POST", "/gateway/v1/demand", body=b"{}")
+
+    assert taken.status == 204
+    assert refused.status == 422
+
+
+async def test_an_operator_sees_the_fleet_and_never_an_engines_key(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        operator, node = site.client("operator", "ana"), site.node()
+        serving = asyncio.create_task(node.serve())
+        live = await until(lambda: _live(operator, "ready"))
+        seen = await operator.call("GET", "/v1/seen")
+        serving.cancel()
+
+    assert [(m.name, m.state) for m in live.status.models] == [("m", "ready")]
+    assert b"engine-secret" not in seen.body
+    assert b"engine-secret" not in msgspec.json.encode(live)
+
+
+async def _live(client, state):
+    answer = await client.call("GET", "/v1/status")
+    if answer.status != 200:
+        return None
+    live = msgspec.json.decode(answer.body, type=Live)
+    return live if live.status and [m for m in live.status.models if m.state == state] else None
+
+
+async def test_control_listens_beyond_loopback_only_with_tls_or_when_told_to(tmp_path):
+    with pytest.raises(Refused, match=r"control does not listen on 0\.0\.0\.0 without TLS"):
+        async with a_control(tmp_path, listen=("0.0.0.0", 0)):
+            pass
+
+
+async def test_a_port_in_use_is_said_with_who_holds_it(tmp_path):
+    async with a_control(tmp_path) as site:
+        with pytest.raises(Refused, match=f"control cannot listen on 127.0.0.1:{site.port}"):
+            async with a_control(tmp_path / "other", listen=("127.0.0.1", site.port)):
+                pass
+
+
+async def test_a_repository_that_is_not_there_is_said_before_anything_listens(tmp_path):
+    with pytest.raises(Unreachable, match=r"there is no repository at .*nothing\.git"):
+        async with a_control(tmp_path, repo=str(tmp_path / "nothing.git")):
+            pass
