@@ -68,6 +68,7 @@ class Forwarder:
                     try:
                         return await self._attempt(inbound, ask, body, hold, record)
                     except _Next as error:
+                        self._ledger.accuse(hold.key)
                         tried |= {hold.key}
                         failure = error.failure
         assert failure is not None, "every try that does not answer says why"
@@ -90,12 +91,11 @@ class Forwarder:
             if got.status != 200:
                 raise _refused(got.status, await got.read())
             if ask.stream:
-                await self._stream(inbound, ask, got, record)
+                await self._stream(inbound, ask, got, hold, record)
             else:
-                await self._whole(inbound, ask, got, record)
+                await self._whole(inbound, ask, got, hold, record)
         except Lost as error:
             # Only where the client has seen nothing: `_stream` keeps what happens later to itself.
-            self._ledger.accuse(hold.key)
             raise _Next(openai.upstream_failed(f"{replica.id} failed: {error}")) from None
         except Late as error:
             self._left_behind(hold, record)
@@ -107,12 +107,14 @@ class Forwarder:
             if got is not None:
                 got.close()
 
-    async def _whole(self, inbound: Inbound, ask: Ask, got: Answer, record: Record) -> None:
-        body, record.tokens = answer.rewrite(await got.read(), model=ask.name, as_base64=ask.as_base64)
+    async def _whole(self, inbound: Inbound, ask: Ask, got: Answer, hold: Hold, record: Record) -> None:
+        said = await got.read()
+        hold.release()  # the engine is done, however long the client takes
+        body, record.tokens = answer.rewrite(said, model=ask.name, as_base64=ask.as_base64)
         record.first, record.status = self._now(), 200
         await inbound.answer(200, JSON, body)
 
-    async def _stream(self, inbound: Inbound, ask: Ask, got: Answer, record: Record) -> None:
+    async def _stream(self, inbound: Inbound, ask: Ask, got: Answer, hold: Hold, record: Record) -> None:
         if got.content_type != "text/event-stream":
             answer.rewrite(await got.read(), model=ask.name)  # raises what it says, if it is an error
             raise openai.upstream_failed("the engine answered a request for a stream with something else")
@@ -125,10 +127,11 @@ class Forwarder:
             await got.pour(through, inbound)
             rest = through.end()
         except Lost as error:
-            rest = through.end(broken=f"{record.replica} failed: {error}")
+            rest = through.end(broken=f"{hold.replica.id} failed: {error}")
         finally:
             # Also for a client that left: what was made for it counts.
             record.tokens, record.deltas = through.tokens, through.deltas
+        hold.release()
         if through.cut and not through.events:
             raise Lost("its stream ended before it began")
         if rest:

@@ -71,13 +71,13 @@ class Ledger:
         else:
             self.freed(hold.model)
 
-    def settle(self, hold_of: Key, model: str, processing: int) -> None:
+    def settle(self, key: Key, model: str, processing: int) -> None:
         """The engine has `processing` slots at work: what is over our live requests may linger, no more."""
-        left = max(0, processing - self._live[hold_of])
-        if left < self._lingering[hold_of]:
-            self._lingering[hold_of] = left
+        left = max(0, processing - self._live[key])
+        if left < self._lingering[key]:
+            self._lingering[key] = left
             if not left:
-                del self._lingering[hold_of]
+                del self._lingering[key]
             self.freed(model)
 
     def accuse(self, key: Key) -> None:

@@ -19,14 +19,21 @@ class ControlLink:
     def __init__(self, url: str, key_file: Path, ca_file: Path | None = None) -> None:
         self._url = url.rstrip("/")
         self._key_file = key_file
-        trust = True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        try:
+            trust = True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise Refused(
+                "control's certificate cannot be checked",
+                why=f"{ca_file}: {error}",
+                do="give --ca-file a file of PEM certificates that can be read",
+            ) from None
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust), trust_env=False)
 
     async def close(self) -> None:
         await self._session.close()
 
     async def table(self, version: str, wait_s: float) -> bytes | None:
-        """The table, as soon as it is another than `version`. None: it still is that one.
+        """The table, as soon as it is another than `version`, or after `wait_s`. None: it still is that one.
 
         Raises:
             OperatorError: control cannot be had, or refuses.
@@ -84,10 +91,14 @@ class ControlLink:
 
     def _key(self) -> str:
         try:
-            return self._key_file.read_text().strip()
+            key = self._key_file.read_text().strip()
+            why = "" if key.isascii() and key.isprintable() and key else "it holds no key"
         except (OSError, ValueError) as error:
+            key, why = "", str(error)
+        if why:
             raise OperatorError(
                 "control cannot be asked",
-                why=f"the key file {self._key_file} cannot be read: {error}",
-                do="make one with `llmgw key new gateway NAME` and give it with --key-file",
-            ) from None
+                why=f"the key file {self._key_file}: {why}",
+                do="make a key with `llmgw key new gateway NAME` and put it there, on one line",
+            )
+        return key

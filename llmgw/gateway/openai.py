@@ -141,7 +141,7 @@ def from_engine(status: int, body: bytes) -> ApiError:
     if kind == "exceed_context_size_error":
         return bad_request(text, code="context_length_exceeded")
     if status == 503:
-        return unavailable(text, retry_after_s=5.0, loading="oading" in text)
+        return unavailable(text, retry_after_s=5.0, loading="loading" in text.lower())
     if status < 400 or status > 501:
         return upstream_failed(text)
     code = found.get("code")

@@ -49,8 +49,12 @@ def pick(model: TableModel, load: Load, avoid: Collection[Key] = ()) -> TableRep
     nodes; within these the highest tier; within a tier the least taken share,
     where a weight of 2 counts for twice the slots; equal ones by id.
     """
-    free = [r for r in _serving(model) if key_of(r) not in avoid and load.taken(key_of(r)) < slots(r)]
-    return min(free, key=lambda r: _rank(r, load), default=None)
+    free = [
+        (_rank(replica, key, taken, load), replica)
+        for key, replica in _serving(model)
+        if key not in avoid and (taken := load.taken(key)) < slots(replica)
+    ]
+    return min(free)[1] if free else None
 
 
 def outlook(model: TableModel, avoid: Collection[Key] = ()) -> Outlook:
@@ -59,7 +63,7 @@ def outlook(model: TableModel, avoid: Collection[Key] = ()) -> Outlook:
     A model that runs and says no reason why nothing serves is about to be
     started; but who has failed on a replica already waits for one that is there.
     """
-    if any(key_of(r) not in avoid for r in _serving(model)):
+    if any(key not in avoid for key, _ in _serving(model)):
         return Outlook.FULL
     if any(r.state is Serving.STARTING for r in model.replicas):
         return Outlook.STARTING
@@ -73,21 +77,20 @@ def slots(replica: TableReplica) -> int:
     return max(1, replica.capacity)
 
 
-def _serving(model: TableModel) -> list[TableReplica]:
+def _serving(model: TableModel) -> list[tuple[Key, TableReplica]]:
     """The replicas that may be asked: of one id only the newest that is ready, and what is newer still."""
     newest: dict[str, int] = {}
     for r in model.replicas:
-        if r.state is Serving.READY:
-            newest[r.id] = max(r.generation, newest.get(r.id, r.generation))
+        if r.state is Serving.READY and r.generation > newest.get(r.id, -1):
+            newest[r.id] = r.generation
     return [
-        r
+        (Key(r.id, r.generation), r)
         for r in model.replicas
-        if r.state in {Serving.READY, Serving.SILENT} and r.generation >= newest.get(r.id, r.generation)
+        if (r.state is Serving.READY or r.state is Serving.SILENT) and r.generation >= newest.get(r.id, -1)
     ]
 
 
-def _rank(replica: TableReplica, load: Load) -> tuple[int, int, float, str, int]:
-    key = key_of(replica)
+def _rank(replica: TableReplica, key: Key, taken: int, load: Load) -> tuple[int, int, float, str, int]:
+    """Sorts first who is to be asked first. No two replicas have the same one."""
     resort = 2 if replica.state is Serving.SILENT else int(load.suspect(key))
-    share = load.taken(key) / (slots(replica) * max(1, replica.weight))
-    return resort, -replica.tier, share, replica.id, -replica.generation
+    return resort, -replica.tier, taken / (slots(replica) * max(1, replica.weight)), key.id, -key.generation

@@ -85,8 +85,10 @@ class Lines:
 
     def wake(self, name: str) -> None:
         """Grant what can be granted, and refuse those for whom there is nothing left to wait for."""
+        if name not in self._lines:
+            return
         model = self._find(name)
-        for waiter in tuple(self._lines.get(name, ())):
+        for waiter in tuple(self._lines[name]):
             if waiter.granted.done():
                 continue
             replica = None if model is None else pick(model, self._ledger, waiter.avoid)

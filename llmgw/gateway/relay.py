@@ -72,6 +72,7 @@ class Inbound:
         """Headers that go out with whatever is answered."""
         self.wrote_at = 0.0
         """When the last piece of a stream went out, in the loop's time. 0: none has."""
+        self._finished = False
 
     @property
     def started(self) -> bool:
@@ -80,8 +81,8 @@ class Inbound:
 
     @property
     def response(self) -> web.StreamResponse:
-        assert self._response is not None, "every request is answered"
-        return self._response
+        """What was answered; something nobody reads where the client left before that."""
+        return self._response or web.Response(status=499)
 
     def header(self, name: str) -> list[str]:
         return self._request.headers.getall(name, [])
@@ -91,6 +92,7 @@ class Inbound:
 
         Raises:
             BadBody: over the limit, too slow, or not what its headers say.
+            ClientLeft: half of it was all there is.
         """
         limit, idle_s = self._bounds.body_bytes, self._bounds.body_idle_s
         if (self._request.content_length or 0) > limit:
@@ -110,8 +112,10 @@ class Inbound:
                     pieces.append(piece)
         except TimeoutError:
             raise BadBody(408, f"nothing of the body came for {idle_s:.0f} s") from None
-        except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError, web.RequestPayloadError) as error:
-            raise BadBody(400, f"the body cannot be read: {error}") from None
+        except (web.RequestPayloadError, aiohttp.http_exceptions.HttpProcessingError):
+            raise BadBody(400, "the body is not what its headers say") from None
+        except ConnectionError:
+            raise ClientLeft from None
         return b"".join(pieces)
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -122,6 +126,8 @@ class Inbound:
     async def write(self, data: bytes) -> None:
         """A piece of a stream of events, which the first one begins."""
         async with self._starting:
+            if self._finished:
+                return  # a comment that was about to be said when the stream ended
             if self._response is None:
                 await self._start(web.StreamResponse(headers={**EVENT_STREAM, **self.head}))
         self.wrote_at = asyncio.get_running_loop().time()
@@ -129,6 +135,7 @@ class Inbound:
 
     async def finish(self) -> None:
         """The end of a stream."""
+        self._finished = True
         await self._gone_if_stuck(self.response.write_eof())
 
     async def _start(self, response: web.StreamResponse) -> None:
@@ -357,10 +364,13 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        log.info("a request is refused: it is not HTTP as it should be", extra={"peer": request.remote})
-        why = (message or "").strip().splitlines() or [str(exc)]
-        body = self._malformed(status, why[0])
-        response = web.Response(status=status, body=body, content_type="application/json")
+        if status >= 500:
+            log.error("a request was not answered", exc_info=exc)
+        else:
+            log.info("a request is refused: it is not HTTP as it should be", extra={"peer": request.remote})
+        # The first line: the rest shows the bytes that were sent.
+        why = ((message or "").strip() or "the request is not HTTP as it should be").splitlines()[0]
+        response = web.Response(status=status, body=self._malformed(status, why), content_type="application/json")
         response.force_close()
         return response
 
@@ -372,6 +382,8 @@ async def _mark_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: A
 def _text(error: Exception) -> str:
     """What happened, in words that name no address: clients are shown them."""
     match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "the name of its node is not known"
         case aiohttp.ClientPayloadError():
             return "its answer broke off"
         case aiohttp.ServerDisconnectedError():

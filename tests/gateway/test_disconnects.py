@@ -92,6 +92,38 @@ async def test_f20_the_engine_sees_within_half_a_second_that_its_client_left(fle
     assert (record["outcome"], record["status"], record["completion_tokens"]) == ("client_closed", 499, tokens)
 
 
+@pytest.mark.parametrize("how", ["FIN", "RST"])
+async def test_a_client_that_leaves_inside_its_own_body_is_no_failure(fleet, how):
+    await fleet.put_nothing()
+    client = RawClient(fleet.port)
+    client.reader, client.writer = await asyncio.open_connection("127.0.0.1", fleet.port)
+    client.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    await client.writer.drain()
+    await fleet.health()
+
+    await client.leave(how)
+
+    (record,) = await fleet.records(1)
+    assert (record["outcome"], record["status"]) == ("client_closed", 499)
+    assert not [r for r in fleet.logged.records if r.exc_info]
+
+
+async def test_a_client_that_is_slow_to_read_holds_no_slot(fleet, chat):
+    big = answer(chat_answer("x" * 30_000_000))
+    engine = await fleet.engine(play=plays_bytes(big, end="keep"))
+    fleet.control.put(model("m", replica("m/gpu/0", engine.url, capacity=1)))
+    await fleet.start()
+    client = await RawClient(fleet.port).ask(chat())
+    await client.reader.readuntil(b"200 OK")
+
+    engine.play = well_behaved
+    async with fleet.post(CHAT, chat()) as got:
+        assert got.status == 200
+
+    await client.leave("RST")
+    await fleet.idle()
+
+
 async def test_f20_in_the_middle_of_a_stream_that_flows(fleet, chat):
     async def flows(connection, _):
         await connection.send(STREAM_HEAD)

@@ -48,7 +48,7 @@ def test_a_comment_is_told_from_data_that_looks_like_one():
 
 
 STREAM = (
-    ': ping\r\n\r\ndata: {"text":"日本語 🙂 data: [DONE]"}\r\n\r\nid: 4\ndata:{"a":\ndata:1}\n\nretry: 3\n\n'
+    ': ping\r\n\r\ndata: {"text":"日本語 🙂 data: [DONE]"}\r\n\r\nid: 4\r\ndata:{"a":\r\ndata:1}\r\n\r\nretry: 3\n\n'
     "data: crs only\r\rdata:\n\ndata: [DONE]\n\n"
 ).encode()
 

@@ -134,7 +134,7 @@ async def test_a_key_file_that_is_not_there_is_said_and_nobody_stops(fleet, one,
     await fleet.control.down()
     await fleet.control.up()
 
-    await until(lambda: any("key file" in r.getMessage() for r in fleet.logged.records))
+    await until(lambda: any("the key file" in r.getMessage() for r in fleet.logged.records))
     assert await served(fleet, chat) == 200
     assert not [r for r in fleet.logged.records if r.exc_info]
 
