@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import signal
 from collections.abc import Callable
@@ -11,9 +10,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from llmgw.errors import Refused
 from llmgw.gateway import openai
 from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.demand import Activity, DemandTeller
@@ -26,6 +22,7 @@ from llmgw.gateway.queue import Lines
 from llmgw.gateway.relay import Listener, Upstream
 from llmgw.gateway.table import TableFollower
 from llmgw.gateway.usage import Usage
+from llmgw.net.listen import listener
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +105,7 @@ async def serve(config: GatewayConfig, *, ready: Callable[[tuple[str, int]], Non
         parts = _Parts(config)
         stack.push_async_callback(parts.close)
         parts.follower.load()
-        try:
-            where = await parts.listener.open(*config.listen)
-        except OSError as error:
-            raise _cannot_listen(*config.listen, error) from None
+        where = await parts.listener.open(listener("the gateway", config.listen, flag="--listen"))
         stack.push_async_callback(parts.listener.close, config.bounds.stop_s)
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -139,25 +133,3 @@ async def _end(tasks: set[asyncio.Task[None]]) -> None:
 
 def _malformed(status: int, why: str) -> bytes:
     return openai.ApiError(status, why, retry=False).body()
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> Refused:
-    why = f"{host}:{port}: {error.strerror or error}"
-    if error.errno != errno.EADDRINUSE:
-        return Refused("the gateway cannot listen", why=why, do="give --listen an address of this machine")
-    return Refused(
-        "the gateway cannot listen",
-        why=f"{host}:{port} is taken by {_holder(port)}",
-        do="stop that, or give --listen another port",
-    )
-
-
-def _holder(port: int) -> str:
-    """Who listens on this port, as far as this user may know."""
-    try:
-        for c in psutil.net_connections("tcp"):
-            if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid:
-                return f"process {c.pid} ({psutil.Process(c.pid).name()})"
-    except (psutil.Error, OSError):
-        pass
-    return "another process"

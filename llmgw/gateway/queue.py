@@ -116,11 +116,5 @@ def _give_up(granted: asyncio.Future[Hold]) -> None:
 
 
 def _nothing(model: TableModel) -> openai.ApiError:
-    if model.state == "stopped":
-        return openai.unavailable(
-            f"{model.name} is stopped" + (f": {model.why}" if model.why else ""), retry_after_s=30
-        )
-    return openai.unavailable(
-        f"nothing serves {model.name}: {model.why or 'its replicas do not answer'}",
-        retry_after_s=30,
-    )
+    why = model.why or ("it is stopped" if model.state == "stopped" else "its replicas do not answer")
+    return openai.unavailable(f"nothing serves {model.name}: {why}", retry_after_s=30)

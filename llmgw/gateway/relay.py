@@ -11,6 +11,7 @@ import asyncio
 import io
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -307,11 +308,10 @@ class Listener:
         # Without handler_cancellation a client that leaves is noticed at the next write, which may never come.
         self._manager = web.Server(self._handle, handler_cancellation=True)
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Where it listens. Raises OSError where it cannot."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port)
-        bound = self._server.sockets[0].getsockname()
+    async def open(self, sock: socket.socket) -> tuple[str, int]:
+        """Listen on a bound socket; the answer is where that is."""
+        self._server = await asyncio.get_running_loop().create_server(self._connection, sock=sock)
+        bound = sock.getsockname()
         return bound[0], bound[1]
 
     async def close(self, patience_s: float) -> None:

@@ -37,7 +37,7 @@ async def test_an_address_of_another_machine_is_refused(fleet, monkeypatch):
     with pytest.raises(Refused) as refused:
         await fleet.start(listen=("192.0.2.1", 0))
 
-    assert "give --listen an address of this machine" in refused.value.do
+    assert "--listen" in refused.value.do
     fleet.task = None
 
 
