@@ -26,7 +26,8 @@ async def test_a_port_in_use_is_refused_with_who_has_it_and_what_to_do(fleet):
     with pytest.raises(Refused) as refused:
         await fleet.start()
 
-    assert f"127.0.0.1:{fleet.port} is taken by process {os.getpid()} (" in refused.value.why
+    assert f"127.0.0.1:{fleet.port}" in refused.value.what
+    assert f"(pid {os.getpid()})" in refused.value.why
     assert "--listen" in refused.value.do
     fleet.task = None
     taken.close()

@@ -168,9 +168,9 @@ async def test_f46_a_start_that_fails_fails_everybody_once_with_its_reason():
     ("more", "message"),
     [
         pytest.param({"why": "no node has 24 GiB"}, "nothing serves m: no node has 24 GiB", id="cannot be placed"),
-        pytest.param({"state": "stopped"}, "m is stopped", id="stopped"),
+        pytest.param({"state": "stopped"}, "nothing serves m: it is stopped", id="stopped"),
         pytest.param(
-            {"state": "stopped", "why": "it is being moved"}, "m is stopped: it is being moved", id="with a reason"
+            {"state": "stopped", "why": "it is being moved"}, "nothing serves m: it is being moved", id="with a reason"
         ),
         pytest.param({"state": "problem", "why": "catalog/m.yaml:3:1: no"}, "catalog/m.yaml:3:1", id="a problem"),
     ],
