@@ -43,10 +43,11 @@ class Profile(Strict):
     """Slots: how many requests one replica serves at the same time."""
     context: Annotated[Whole, Field(ge=1, le=1_000_000_000)] | None = None
     """Tokens of the whole pool that the slots share. Absent: `context_length` for each slot."""
-    cpu_cores: Annotated[Whole, Field(ge=1, le=4096)] | None = None
-    """Cores one replica reserves. Absent: half the node's, and one beside a card."""
+    cpu_cores: Annotated[Whole, Field(ge=0, le=4096)] | None = None
+    """Cores one replica reserves. Absent: half the node's, and one beside a card. 0
+    reserves none, for a model so small or so seldom asked that it may share."""
     threads: Annotated[Whole, Field(ge=1, le=4096)] | None = None
-    """Threads the engine is given. Absent: one for each reserved core."""
+    """Threads the engine is given. Absent: one for each reserved core, and one where none is."""
     memory_gib: Annotated[Number, Field(gt=0, le=1_000_000)]
     """GiB of host memory one replica reserves."""
     node_selector: Labels = {}

@@ -72,8 +72,9 @@ class Site:
         return self.folder / "fleet.git"
 
     def push(self, message: str = "change", **files: bytes | None) -> str | None:
-        """Commit catalog files by name; `server=` is server.yaml."""
-        changes = {"server.yaml" if n == "server" else f"catalog/{n}.yaml": data for n, data in files.items()}
+        """Commit catalog files by name, `server=` as server.yaml, and whatever has a slash in it by its path."""
+        named = {"server": "server.yaml"}
+        changes = {n if "/" in n else named.get(n, f"catalog/{n}.yaml"): data for n, data in files.items()}
         return commit_files(self.repo, changes, message=f"{message}\n", author=AUTHOR, now=time.time())
 
     def client(self, role: str, name: str) -> Client:

@@ -86,7 +86,7 @@ async def test_a_commit_that_changes_only_comments_or_other_files_does_nothing(t
         before, seq = commits(site), node.obeyed[1]
 
         site.push(m=b"# a word to whoever reads this\n" + a_model())
-        site.push(**{"../docs/notes": b"not ours\n"})
+        site.push(**{"docs/notes.md": b"not ours\n"})
         site.push(other=a_model("other"))
         await until(lambda: "as asked, 2 of 2" in site.status()["README.md"])
         stop(serving)

@@ -1,0 +1,144 @@
+"""The whole road: a commit to a real repository, and a real model that answers."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from e2e.site import a_site, demo_model, kill, llmgw, pid_of, ready, steady_load, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e")]
+
+
+async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
+    async with a_site(tmp_path, smollm2=demo_model()) as site:
+        await ready(site, smollm2=1)
+        asked = [{"role": "user", "content": "Say hello."}]
+
+        # A catalog is pushed: the model answers, streamed and not, and says what it used.
+        with site.client() as client:
+            whole = await asyncio.to_thread(
+                client.chat.completions.create, model="smollm2", messages=asked, max_tokens=8, temperature=0
+            )
+            with client.chat.completions.create(
+                model="smollm2",
+                messages=asked,
+                max_tokens=8,
+                temperature=0,
+                stream=True,
+                stream_options={"include_usage": True},
+            ) as stream:
+                chunks = await asyncio.to_thread(list, stream)
+            listed = await asyncio.to_thread(client.models.list)
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert text == whole.choices[0].message.content
+        assert (whole.model, whole.usage.completion_tokens) == ("smollm2", 8)
+        assert chunks[-1].usage.completion_tokens == 8
+        assert [m.id for m in listed.data] == ["smollm2"]
+        assert listed.data[0].description.startswith("SmolLM2-135M-Instruct.")
+
+        # One replica becomes two under load, and no request fails.
+        with steady_load(site, "smollm2") as load:
+            site.push("two", smollm2=demo_model(replicas=2))
+            await ready(site, smollm2=2)
+            both = set(site.engines())
+            before = load.answered
+            await until(lambda: load.answered >= before + 6, what="six more answers")
+        assert load.failed == []
+        assert len(both) == 2
+
+        # A broken file for one model leaves the other unmoved, and the problem can be read in the branch.
+        site.push("another", second=demo_model("second"))
+        await ready(site, smollm2=2, second=1)
+        running = site.engines()
+        site.push("broken", second=b"name: second\nprofles: []\n")
+        page = await until(lambda: "catalog/second.yaml:2:1" in site.status()["README.md"] and site.status())
+        assert "**catalog** catalog/second.yaml:2:1: " in page["README.md"]
+        assert site.engines() == running
+
+        # It is removed and its process is gone; reverted, it comes back without a byte from upstream.
+        mirror_log = site.machine.state / "logs/mirror.log"
+        site.push("without", second=None)
+        await until(lambda: len(site.engines()) == 2, what="two engines")
+        fetched = mirror_log.read_text().count("a fetch begins")
+        site.push("revert", second=demo_model("second"))
+        await ready(site, smollm2=2, second=1)
+        assert mirror_log.read_text().count("a fetch begins") == fetched == 2
+
+
+async def test_control_killed_under_load_and_its_disk_wiped_moves_nothing(tmp_path):
+    # GS10: deleting all local state of the control plane lost deployments elsewhere.
+    async with a_site(tmp_path, smollm2=demo_model(replicas=2)) as site:
+        await ready(site, smollm2=2)
+        await until(lambda: "2/2 cpu" in site.status().get("README.md", ""), what="the status")
+        before = site.engines()
+
+        with steady_load(site, "smollm2") as load:
+            kill(pid_of(site, "control"))
+            shutil.rmtree(site.machine.state / "control")
+            await until(site.live, what="control's answer")
+            live = await until(lambda: _obeyed(site, 2), what="the new control's orders")
+            answered = load.answered
+            await until(lambda: load.answered > answered + 4, what="more answers")
+
+        assert load.failed == []
+        assert site.engines() == before
+        assert [m.state for m in live.status.models] == ["ready"]
+
+
+async def _obeyed(site, epoch):
+    live = await site.live()
+    return live if live and {n.obeyed[0] for n in live.observed.nodes} == {epoch} else None
+
+
+@pytest.mark.parametrize("name", ["gateway", "mirror", "agent"])
+async def test_any_other_process_killed_comes_back_and_no_engine_moves(tmp_path, name):
+    async with a_site(tmp_path, smollm2=demo_model()) as site:
+        await ready(site, smollm2=1)
+        before, old = site.engines(), pid_of(site, name)
+
+        kill(old)
+        await until(lambda: _another(site, name, old), what=f"another {name}")
+        await ready(site, smollm2=1)
+        with site.client() as client:
+            answer = await until(lambda: _answer(client), what="an answer")
+
+        assert answer
+        assert site.engines() == before
+
+
+def _another(site, name, old):
+    try:
+        return pid_of(site, name) != old
+    except AssertionError:
+        return False
+
+
+async def _answer(client):
+    try:
+        found = await asyncio.to_thread(
+            client.completions.create, model="smollm2", prompt="One, two,", max_tokens=4, temperature=0
+        )
+    except Exception:  # noqa: BLE001  until it is back
+        return None
+    return found.choices[0].text
+
+
+async def test_commands_say_how_the_fleet_is_and_what_a_change_would_do(tmp_path):
+    async with a_site(tmp_path, smollm2=demo_model()) as site:
+        await ready(site, smollm2=1)
+        await until(lambda: "1/1 cpu" in site.status().get("README.md", ""), what="the status")
+        who = site.machine.operator
+        live = ["--control", who.control, "--key-file", str(who.key_file)]
+
+        branch = await asyncio.to_thread(llmgw, "status", "--repo", str(site.repo))
+        asked = await asyncio.to_thread(llmgw, "status", "--live", *live, "--repo", str(site.repo))
+        settled = await asyncio.to_thread(llmgw, "plan", "--repo", str(site.repo), "--detailed-exitcode")
+        site.push("two", smollm2=demo_model(replicas=2))
+        await ready(site, smollm2=2)
+
+    assert (branch.returncode, asked.returncode) == (0, 0), branch.stderr + asked.stderr
+    assert "demo: as asked, 1 of 1 replicas ready" in branch.stdout
+    assert "control, now" in asked.stdout
+    assert settled.returncode == 0, settled.stdout + settled.stderr
+    assert "result: nothing to do" in settled.stdout
