@@ -49,9 +49,8 @@ def test_every_error_is_in_the_table(error):
     code = f"`{error.code}`" if error.code else "null"
     retry = "after a time" if error.retry_after_s else {True: "yes", False: "no", None: ""}[error.retry]
 
-    assert [
-        r for r in ROWS if r.replace("|  |", "| |").startswith(f"{error.status} | `{error.kind}` | {code} | {retry}")
-    ]
+    start = f"{error.status} | `{error.kind}` | {code} | {retry}"
+    assert any(row.startswith(start) for row in ROWS)
 
 
 def test_every_constructor_of_an_error_is_among_those():

@@ -25,7 +25,7 @@ class World:
     def __init__(self, *replicas: Any, bounds: Bounds | None = None, **more: Any) -> None:
         self.models: dict[str, TableModel] = {"m": model("m", *replicas, **more)}
         self.ledger = Ledger(asyncio.get_running_loop().time, suspect_s=10)
-        self.lines = Lines(self.models.get, self.ledger, bounds or Bounds())
+        self.lines = Lines(self.models.get, self.ledger, bounds or Bounds(full_wait_s=10, start_wait_s=10))
         self.order: list[str] = []
         self.colds = 0
         self.lines.cold = self._cold
