@@ -74,10 +74,8 @@ class _Api:
             holding = await asyncio.to_thread(self._fetches.ask, asked)
         except TimeoutError:
             return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
-        except msgspec.DecodeError as e:
-            return refusal(
-                422, "the request is not understood", str(e), "see docs/mirror.md for what it holds", "invalid"
-            )
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+            return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
         except Invalid as e:
             return refusal(422, e.what, e.why, e.do, "invalid")
         except Conflict as e:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmgw.catalog.fields import SHA256
 from llmgw.core.holdings import Failure
 from llmgw.errors import Refused
 from llmgw.mirror import api_app, bytes_app, instance
@@ -119,7 +118,7 @@ async def _serve(
 
 def _check(config: MirrorConfig) -> None:
     key = config.api_key_sha256
-    if key is not None and not re.fullmatch(SHA256, key):
+    if key is not None and not re.fullmatch(r"[0-9a-f]{64}", key):
         raise Refused(
             "the sha256 of the management API's key cannot be used",
             why="it is not 64 of 0-9 and a-f",

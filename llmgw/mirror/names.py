@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from llmgw.catalog.fields import NAME
-
 MAX_FILES = 10_000
 MAX_PATH_BYTES = 200
 MAX_DEPTH = 4
@@ -14,6 +12,9 @@ MAX_DEPTH = 4
 LEFT_OUT = frozenset({".cache", ".DS_Store", ".git", ".gitattributes", ".gitignore"})
 """What downloaders and desktops leave beside weights: neither listed nor served. Any other hidden name is most
 likely a copy that is under way."""
+
+NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+"""The catalog's, in a test the same. Not imported from there: it would cost this process pydantic."""
 
 _NAME = re.compile(NAME)
 # Neither `.` nor `_` begins a name: hidden files are left by programs that copy,

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from llmgw.errors import OperatorError
 from llmgw.net.answers import refusal
@@ -25,7 +27,19 @@ _FULL = (
     b"Content-Type: text/plain\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
 )
 
+_http_log = logging.getLogger(f"{__name__}.http")
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _in_a_sentence(record: logging.LogRecord) -> bool:
+    """What is no proper request is the client's affair: no traceback of ours."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        record.exc_info, record.levelno, record.levelname = None, logging.INFO, "INFO"
+    return True
+
+
+_http_log.addFilter(_in_a_sentence)
 
 
 class Port:
@@ -49,6 +63,7 @@ class Port:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_http_log,
             handle_signals=False,
             keepalive_timeout=idle_s,
             max_line_size=MAX_HEADER_BYTES,
@@ -66,7 +81,8 @@ class Port:
         """
         sock = listener(who, address, flag=flag)
         await self._runner.setup()
-        self._listening = await asyncio.get_running_loop().create_server(self._connection, sock=sock)
+        door = partial(_Door, self._runner, self._most)
+        self._listening = await asyncio.get_running_loop().create_server(door, sock=sock)
         self._sweeper = asyncio.create_task(self._sweep())
         host, port = sock.getsockname()[:2]
         return str(host), int(port)
@@ -78,12 +94,6 @@ class Port:
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self._runner.cleanup()
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        server = self._runner.server
-        if server is None or len(server.connections) >= self._most:
-            return _Full()
-        return server()
 
     @web.middleware
     async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -107,13 +117,24 @@ class Port:
                     connection.force_close()
 
 
-class _Full(asyncio.Protocol):
-    """One connection too many."""
+class _Door(asyncio.Protocol):
+    """Where a connection comes in: to the application, or out again where it is one too many."""
+
+    def __init__(self, runner: web.AppRunner, most: int) -> None:
+        self._runner, self._most = runner, most
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(_FULL)
-        transport.close()
+        # Here and not where protocols are made: connections that come together
+        # are all made before the first is counted.
+        assert isinstance(transport, asyncio.Transport)
+        server = self._runner.server
+        if server is None or len(server.connections) >= self._most:
+            transport.write(_FULL)
+            transport.close()
+            return
+        handler = server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
 
 
 @web.middleware

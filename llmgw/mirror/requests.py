@@ -9,12 +9,14 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from llmgw.catalog.fields import SHA256
 from llmgw.core.holdings import FetchRequest, WantedFile
 from llmgw.errors import Refused
 from llmgw.mirror import names, weights
 from llmgw.mirror.sources import Sources
 from llmgw_agent.source_errors import shown_url
+
+_MOST = 50
+"""Problems that are said; a request may have ten thousand."""
 
 
 class Invalid(Refused):
@@ -34,7 +36,7 @@ def checked(request: FetchRequest, sources: Sources) -> FetchRequest:
     if problems:
         raise Invalid(
             f"{request.name[:80]!a}/{request.version[:80]!a} cannot be fetched as it is asked for",
-            why="; ".join(problems),
+            why="; ".join(problems[:_MOST]) + (f"; and {len(problems) - _MOST} more" if len(problems) > _MOST else ""),
             do="correct the request: a model's source in the catalog, or what was sent",
         )
     return msgspec.structs.replace(request, files=tuple(sorted(files, key=lambda f: f.path)), sha256=None)
@@ -76,7 +78,7 @@ def _problems(request: FetchRequest, files: tuple[WantedFile, ...], sources: Sou
             yield f"{shown_url(file.url)}: {problem}"
         if file.bytes is not None and file.bytes < 0:
             yield f"file {file.path[:80]!a}: its size is negative"
-        if file.sha256 is not None and not re.fullmatch(SHA256, file.sha256):
+        if file.sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", file.sha256):
             yield f"file {file.path[:80]!a}: a sha256 is 64 of 0-9 and a-f"
 
 

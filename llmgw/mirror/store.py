@@ -119,17 +119,21 @@ class Store:
             try:
                 listing = folder.look(self.root / name / version)
             except (FileNotFoundError, NotADirectoryError):
-                listing = Listing({}, {})
+                self._forget(key)
+                return
             except OSError as e:
                 listing = Listing({}, {"": f"the folder cannot be read: {e.strerror}"})
+            if old is None and not (listing.files or listing.problems):
+                return
             if old is not None and old.record.fetched:
                 # Later additions are no part of what was published.
                 paths = {"", *(f.path for f in old.record.files)}
                 files = {path: stamp for path, stamp in listing.files.items() if path in paths}
                 listing = Listing(files, {path: why for path, why in listing.problems.items() if path in paths})
-            if not (listing.files or listing.problems):
+            elif not (listing.files or listing.problems):
                 self._forget(key)
-            elif old is None:
+                return
+            if old is None:
                 log.info("a version was found that came by hand", extra={"model": name, "version": version})
                 self._versions[key] = Version(Record(name, version), listing, time.monotonic())
             elif old.listing != listing:
@@ -222,8 +226,7 @@ class Store:
                 file = msgspec.structs.replace(file, url=before.url)
                 if before.sha256 != file.sha256:
                     wrong = f"{file.path} has the sha256 {file.sha256}, and {before.sha256} was published"
-                    damage = file.problem or wrong
-                    self._versions[key] = replace(now, damage=damage)
+                    self._versions[key] = replace(now, damage=wrong if file.sha256 else file.problem)
                     return
             others = (f for f in now.record.files if f.path != file.path and f.path in now.listing.files)
             files = tuple(sorted((*others, file), key=lambda f: f.path))

@@ -60,6 +60,7 @@ class Upstream:
         self.answers: dict[str, list[Answer]] = defaultdict(list)
         self.asked: list[Asked] = []
         self.sent_bytes = 0
+        self.connections = 0
         self.over = threading.Event()
         upstream = self
 
@@ -117,6 +118,10 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     world: Upstream
+
+    def setup(self) -> None:
+        super().setup()
+        self.world.connections += 1
 
     def log_message(self, *_: object) -> None:
         pass
@@ -192,5 +197,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _head(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
-            self.send_header(name, value)
+            if value:
+                self.send_header(name, value)
         self.end_headers()
