@@ -13,15 +13,15 @@ from llmgw.gateway.usage import Tokens, read_tokens
 
 
 class _Choice(Struct):
-    index: int = 0
+    index: int | None = 0
     finish_reason: str | None = None
 
 
 class _Chunk(Struct):
     """What the gateway has to know of an event; everything else in it goes by unread."""
 
-    object: str = ""
-    model: str = ""
+    object: str | None = None
+    model: str | None = None
     choices: list[_Choice] | None = None
     usage: Raw = Raw(b"")
     error: Raw = Raw(b"")
@@ -117,9 +117,10 @@ class ClientStream:
             # Clients read `choices[0]` of whatever comes; without one, only the usage they asked for.
             return usage is not None and self._wants_usage
         for choice in chunk.choices:
-            self._begun.add(choice.index)
+            index = choice.index or 0
+            self._begun.add(index)
             if choice.finish_reason:
-                self._finished.add(choice.index)
+                self._finished.add(index)
             else:
                 self.deltas += 1
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import textwrap
 
@@ -33,8 +34,7 @@ async def test_a_port_in_use_is_refused_with_who_has_it_and_what_to_do(fleet):
     taken.close()
 
 
-async def test_an_address_of_another_machine_is_refused(fleet, monkeypatch):
-    fleet.port = 0
+async def test_an_address_of_another_machine_is_refused(fleet):
     with pytest.raises(Refused) as refused:
         await fleet.start(listen=("192.0.2.1", 0))
 
@@ -111,8 +111,6 @@ async def test_a_signal_ends_the_process_as_it_should_end(tmp_path, number):
 
 
 def _accepts(port: int) -> bool:
-    import socket
-
     with socket.socket() as s:
         s.settimeout(1)
         return s.connect_ex(("127.0.0.1", port)) == 0

@@ -166,6 +166,15 @@ def test_usage_inside_a_chunk_of_text_is_taken_out_and_counted():
     assert through.tokens.prompt_tokens == 7
 
 
+def test_an_engine_may_say_null_where_it_knows_nothing():
+    sent = b'data: {"model":null,"object":null,"choices":[{"index":null,"delta":{},"finish_reason":"stop"}]}\n\n'
+
+    out, through = passed(sent)
+
+    assert through.failure is None
+    assert chunks(out)[0]["model"] == "m"
+
+
 def test_nan_and_half_a_surrogate_pair_are_made_json():
     out, through = passed(
         b'data: {"model":"x","choices":[{"index":0,"delta":{"content":"\\ud83d"},"logprob":NaN}]}\n\n'

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from fakes.quirks import well_behaved
-from fakes.table_server import model, replica
+from fakes.table_server import model, replica, table
 from fakes.waiting import until
 from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.table import Snapshot
@@ -163,8 +163,6 @@ async def test_a_table_this_gateway_does_not_understand_changes_nothing(fleet, o
 
 
 def test_a_name_is_never_taken_over_by_an_alias():
-    from fakes.table_server import table
-
     snapshot = Snapshot.of(table(model("a", aliases=("b", "c")), model("b")))
 
     assert snapshot.find("b").name == "b"
