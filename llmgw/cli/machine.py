@@ -68,6 +68,7 @@ async def running(machine: Machine, *, say: Callable[[str], None]) -> AsyncItera
     keeping = asyncio.create_task(processes.keep())
     try:
         await _answering(machine, keeping)
+        processes.answered = True
         yield
         if keeping.done():
             keeping.result()
@@ -120,11 +121,12 @@ def _programs(machine: Machine) -> list[Program]:
         *("--key-file", str(keys / "node.key"), "--state", str(machine.state / "agent"), "--stop-engines"),
         *("--allow-file", str(machine.state / "allow.json")),
     ]
-    programs = [Program("control", control, logs / "control.log")]
+    # No new request first, then no new order, so that engines which end are not missed by anybody.
+    programs = [Program("control", control, logs / "control.log", stops=2)]
     if machine.server.mirror is not None:
-        programs.append(Program("mirror", _mirror(machine), logs / "mirror.log"))
-    programs.append(Program("agent", agent, logs / "agent.log", stop_s=40.0))
-    programs.append(Program("gateway", gateway, logs / "gateway.log", stop_s=15.0))
+        programs.append(Program("mirror", _mirror(machine), logs / "mirror.log", stops=4))
+    programs.append(Program("agent", agent, logs / "agent.log", stops=3, stop_s=40.0))
+    programs.append(Program("gateway", gateway, logs / "gateway.log", stops=1, stop_s=15.0))
     return programs
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from llmgw.errors import Exit, OperatorError, Refused, Unreachable
 
-STARTED_S = 10.0
-"""A process that ends within this of its first start cannot be started at all."""
 AGAIN_S = (1.0, 30.0)
 """Before a process that ended is started again: the first wait, doubling to the longest."""
 PR_SET_PDEATHSIG = 1
@@ -31,6 +29,8 @@ class Program:
     argv: Sequence[str]
     log: Path
     """Where what it prints goes."""
+    stops: int
+    """Its turn when all are stopped: the lowest first."""
     stop_s: float = 10.0
     """What it may take to end when it is told to."""
 
@@ -42,12 +42,14 @@ class Processes:
         """Start nothing yet.
 
         Args:
-            programs: in the order in which they start; they stop in the reverse one.
+            programs: in the order in which they start; each says when it stops.
             say: tells the person what happens to them.
         """
         self._programs, self._say = programs, say
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = False
+        self.answered = False
+        """Whether all have answered once. Until then one that ends by itself cannot be started as it is told to."""
 
     async def keep(self) -> None:
         """Start all, and start again what ends, for ever.
@@ -61,17 +63,15 @@ class Processes:
 
     async def _keep(self, program: Program) -> None:
         wait, longest = AGAIN_S
-        first = True
         while not self._stopping:
             began = time.monotonic()
             process = await self._start(program)
             code = await process.wait()
             if self._stopping:
                 return
-            lived = time.monotonic() - began
-            if first and lived < STARTED_S:
+            if not self.answered and code > 0:
                 raise _could_not_start(program, code)
-            first = False
+            lived = time.monotonic() - began
             wait = AGAIN_S[0] if lived > longest else wait
             self._say(f"{program.name} ended with {code} and is started again in {wait:.0f}s; see {program.log}")
             await asyncio.sleep(wait)
@@ -93,9 +93,9 @@ class Processes:
         return process
 
     async def stop(self) -> None:
-        """End all, the last started first, in bounded time."""
+        """End all, one after another, in bounded time."""
         self._stopping = True
-        for program in reversed(self._programs):
+        for program in sorted(self._programs, key=lambda p: p.stops):
             process = self._running.get(program.name)
             if process is None or process.returncode is not None:
                 continue
