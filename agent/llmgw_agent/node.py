@@ -151,7 +151,7 @@ class Node:
         for key, replica in list(self.replicas.items()):
             if key not in ordered:
                 replica.tell(Event.DRAIN)
-                if self._fresh and not replica.state.holds:
+                if not replica.state.holds:
                     self._forget(key)
         if self._fresh:
             self.weights.obey(self.book.last.versions)

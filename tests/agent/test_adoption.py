@@ -214,24 +214,29 @@ async def test_a_broken_record_is_set_aside_and_the_rest_goes_on(agents, control
     assert len(agents.processes()) == 2
 
 
-async def test_without_control_what_runs_is_kept_and_nothing_new_is_started(agents, control, tmp_path):
-    # Cached orders name two; one failed to start. Neither is touched until control speaks.
-    stamp = tmp_path / "stamp"
-    control.order(agents.order("m/a/0"), agents.order("m/b/0", model="missing.gguf"))
+async def test_without_control_what_runs_is_kept_and_nothing_is_started(agents, control, tmp_path):
+    # The cached orders name four: one runs, one has failed, one never came to be
+    # here, and one ran before the machine booted.
+    control.order(*(agents.order(f"m/{which}/0") for which in "acd"), agents.order("m/b/0", model="missing.gguf"))
     await agents.start()
     kept = await control.sees(Phase.READY, "m/a/0")
     await control.sees(Phase.FAILED, "m/b/0")
+    await control.sees(Phase.READY, "m/c/0")
+    await control.sees(Phase.READY, "m/d/0")
     await agents.stop()
     await control.down()
-    agents.engine(stamp=str(stamp))
+    for which in "cd":
+        (file,) = agents.settings.state.glob(f"replicas/m%2F{which}*/record.json")
+        record = msgspec.json.decode(file.read_bytes(), type=Record)
+        os.kill(record.started.process.pid, signal.SIGKILL)
+        file.write_bytes(msgspec.json.encode(msgspec.structs.replace(record, boot="another-boot")))
+    file.with_name("record.json").replace(tmp_path / "d")
 
     node = await agents.start()
 
-    replicas = {r.id: r for r in node.report().replicas}
-    assert replicas["m/a/0"].pid == kept.pid
-    assert replicas["m/a/0"].phase is Phase.READY
-    assert replicas["m/b/0"].phase is Phase.FAILED
-    assert not stamp.exists()
+    phases = {r.id: r.phase for r in node.report().replicas}
+    assert phases == {"m/a/0": Phase.READY, "m/b/0": Phase.FAILED, "m/c/0": Phase.STOPPED}
+    assert node.replicas["m/a/0", 1].process.pid == kept.pid
     assert (agents.settings.state / "orders.json").stat().st_mode & 0o777 == 0o600
 
 

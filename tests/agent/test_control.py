@@ -98,7 +98,7 @@ async def test_the_key_is_read_at_each_call_and_a_missing_one_is_said(caller, co
 async def test_news_end_a_waiting_call_and_are_told_at_once(agents, control):
     control.order()
     node = await agents.start()
-    await until(lambda: node.book.last)
+    await until(lambda: node.machine.inventory() and control.posts and control.posts[-1].obeyed_seq == 1)
     calls, began = len(control.posts), time.monotonic()
 
     node.news.set()

@@ -151,6 +151,16 @@ async def test_an_engine_that_answers_nothing_any_more_is_wedged(agents, control
     assert (await control.sees(Phase.FAILED)).dossier.cause == "wedged"
 
 
+async def test_an_idle_engine_is_not_wedged(agents, control):
+    control.order(agents.order())
+    node = await agents.start(pace=replace(QUICK, wedged_after_s=0.3))
+    await control.sees(Phase.READY)
+    (replica,) = node.replicas.values()
+
+    assert await replica.exits_within(1.2) is None
+    assert node.report().replicas[0].phase is Phase.READY
+
+
 async def test_a_short_hiccup_is_no_failure(agents, control, tmp_path):
     agents.engine(hang_while=str(tmp_path / "hang"))
     control.order(agents.order())

@@ -134,6 +134,21 @@ async def test_a_fetch_that_was_cut_goes_on_where_it_was(weights, mirror):
     assert mirror.asked[-1][1].startswith("bytes=")
 
 
+async def test_an_order_that_changes_under_way_ends_the_fetch_of_the_old_files(weights, mirror):
+    mirror.gate.clear()
+    node = weights()
+    node.obey([order(mirror)])
+    await until(lambda: node.report()[0].bytes > 0)
+
+    changed = order(mirror, **{"m.gguf": b"GGUF another"})
+    bringing = asyncio.ensure_future(node.folder(changed))
+    await asyncio.sleep(0)
+    mirror.gate.set()
+
+    assert ((await bringing) / "m.gguf").read_bytes() == b"GGUF another"
+    assert list((node.root / ".incoming").iterdir()) == []
+
+
 async def test_bytes_that_differ_from_the_orders_are_refused_whatever_the_mirror_says(weights, mirror):
     wanted = order(mirror)
     mirror.files["/coder/v1/m.gguf"] = BYTES[:-1] + b"x"

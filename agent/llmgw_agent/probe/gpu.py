@@ -75,9 +75,10 @@ async def _query(program: str, query: str) -> str | Failed:
             out, _ = await child.communicate()
     finally:
         if child.returncode is None:
-            # Killed and not waited for: in an uninterruptible call it ends when the driver lets it.
-            with suppress(ProcessLookupError):
+            # Killed, and waited for a moment only: in an uninterruptible call it ends when the driver lets it.
+            with suppress(ProcessLookupError, TimeoutError):
                 child.kill()
+                await asyncio.wait_for(child.wait(), 1)
     text = out.decode(errors="replace").strip()
     if child.returncode:
         return Failed(text.partition("\n")[0][:200] or f"nvidia-smi ended with code {child.returncode}")
