@@ -167,7 +167,9 @@ class LocalBranch:
                     return repo.refs.set_if_equals(self._ref, old, new)
                 refuse_clash(self._ref, repo.refs.keys(), self.shown)
                 return repo.refs.add_if_new(self._ref, new)
-            except FileLocked:
+            except (FileLocked, FileNotFoundError):
+                # The second: a git that packs the refs removed the folder
+                # between its making and the use of it.
                 raise Busy from None
 
     def may_write(self) -> None:

@@ -19,7 +19,7 @@ DEBOUNCE_MS = 250
 """Changes that come together count once. A lone one is seen after `STEP_MS`."""
 STEP_MS = 50
 
-LOCK_WAIT_S = 10.0
+LOCK_WAIT_S = 3.0
 """A git that holds the index for longer was killed, and left its lock behind."""
 LOCK_STEP_S = 0.05
 

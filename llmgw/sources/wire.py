@@ -7,6 +7,7 @@ status and headers are still at hand.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import weakref
@@ -177,7 +178,6 @@ def said(chunks: list[bytes]) -> str:
 
 def _seconds(header: str | None) -> float | None:
     # A date is as good as nothing: only differences of our own clock count.
-    try:
-        return min(max(float(header or ""), 0.0), MAX_RETRY_AFTER_S)
-    except ValueError:
+    if header is None or not re.fullmatch(r"\d{1,9}", header.strip()):
         return None
+    return min(float(header), MAX_RETRY_AFTER_S)

@@ -41,11 +41,13 @@ class GitServer:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.token: str | None = None
+        self.protocol_2 = True
+        """False: as servers were before 2018. One ref then takes one request in place of two."""
         self.fault: Fault | None = None
         self.asked: Counter[str] = Counter()
         """Requests by method and service."""
         self.seen: list[dict[str, str]] = []
-        """Headers of each request."""
+        """Headers of each request, their names in small letters."""
         self.before: Callable[[str], None] | None = None
         """Called with each path before git is, to move the repository under the client."""
         self.closing = threading.Event()
@@ -118,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _git(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
         self.served.asked[f"{self.command} {(query or path).rpartition('/')[2]}"] += 1
-        self.served.seen.append(dict(self.headers))
+        self.served.seen.append({name.lower(): value for name, value in self.headers.items()})
         fault = self.served.matching(self.path)
         if not self.served.lets_in(self.headers.get("Authorization")):
             self._answer(401, {"WWW-Authenticate": 'Basic realm="git"'}, b"")
@@ -168,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             "REMOTE_USER": "tester",
             "REMOTE_ADDR": "127.0.0.1",
         }
-        if version := self.headers.get("Git-Protocol"):
+        if self.served.protocol_2 and (version := self.headers.get("Git-Protocol")):
             environ["GIT_PROTOCOL"] = version
         if coding := self.headers.get("Content-Encoding"):
             environ["HTTP_CONTENT_ENCODING"] = coding

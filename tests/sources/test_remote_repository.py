@@ -47,7 +47,9 @@ def shallow(state: Path) -> int:
     return len((copy / "shallow").read_text().split())
 
 
-def test_a_push_is_seen_at_the_next_poll(fleet: Fleet, source: Source):
+@pytest.mark.parametrize("protocol_2", [True, False])
+def test_a_push_is_seen_at_the_next_poll(fleet: Fleet, server: GitServer, source: Source, protocol_2: bool):
+    server.protocol_2 = protocol_2
     first = source.poll()
     commit = fleet.push({"catalog/b.yaml": b"name: b\n"})
 
@@ -394,6 +396,7 @@ for line in sys.stdin:
     print(json.dumps([found.commit, len(found.files), found.rewritten]), flush=True)
 source.close()
 """
+    server.protocol_2 = False
     state = tmp_path / "state"
     stream = b"".join(one_change(n, fleet.time + n) for n in range(301))
     fleet.bare("fast-import", "--quiet", stdin=stream)
