@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import stat
 import threading
@@ -44,14 +43,25 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
+NO_RIGHT = "the token is missing, wrong, or has not this right"
+A_PAGE = Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<html>log in")
+IN_WORDS = b"001e# service=git-upload-pack\n00000014ERR tired of it\n"
+IN_CIRCLES = Fault(status=302, headers={"Location": "/elsewhere"})
+
+
+def refs(body: bytes) -> Fault:
+    """An answer that says it is a list of refs."""
+    return Fault(status=200, headers={"Content-Type": "application/x-git-upload-pack-advertisement"}, body=body)
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "why"),
     [
-        pytest.param(Fault(status=401), Refused, "the server answers 401: the token is missing, wrong, or has not this right", id="401"),
-        pytest.param(Fault(status=403), Refused, "the server answers 403: the token is missing, wrong, or has not this right", id="403"),
-        pytest.param(Fault(status=404), Refused, "the server answers 404, as many do for a private one without a token too", id="404"),
+        pytest.param(Fault(status=401), Refused, f"the server answers 401: {NO_RIGHT}", id="401"),
+        pytest.param(Fault(status=403), Refused, f"the server answers 403: {NO_RIGHT}", id="403"),
+        pytest.param(Fault(status=404), Refused, "the server answers 404, as many do for a private one", id="404"),
         pytest.param(Fault(status=429), Throttled, "the server answers 429", id="429"),
-        pytest.param(Fault(status=503, headers={"Retry-After": "7"}), Throttled, "the server answers 503", id="503 with a time"),
+        pytest.param(Fault(status=503, headers={"Retry-After": "7"}), Throttled, "answers 503", id="503 with a time"),
         pytest.param(Fault(status=503), Unreachable, "the server answers 503", id="503"),
         pytest.param(Fault(status=500), Unreachable, "the server answers 500", id="500"),
         pytest.param(Fault(status=418), Refused, "the server answers 418", id="418"),
@@ -59,12 +69,12 @@ def token_file(tmp_path: Path) -> Path:
         pytest.param(Fault(cut_after=0), Unreachable, "the connection broke", id="cut at once"),
         pytest.param(Fault(cut_after=30), Unreachable, "the connection broke", id="cut in the middle"),
         pytest.param(Fault(trickle_s=0.05), Unreachable, "it did not finish within 1 s", id="a byte now and then"),
-        pytest.param(Fault(status=200, headers={"Content-Type": "text/html"}, body=b"<html>log in"), Refused, "what answers there is not git over HTTP; it may be a page to log in", id="a page"),
-        pytest.param(Fault(status=302, headers={"Location": "/elsewhere"}), Unreachable, "it redirects in circles", id="redirects in circles"),
-        pytest.param(Fault(status=200, headers={"Content-Type": "application/x-git-upload-pack-advertisement"}, body=b"zzzz not git"), Unreachable, "", id="nonsense"),
-        pytest.param(Fault(status=200, headers={"Content-Type": "application/x-git-upload-pack-advertisement"}, body=b"0009ERR x"), Unreachable, "", id="an error in git's own words"),
+        pytest.param(A_PAGE, Refused, "what answers there is not git over HTTP", id="a page"),
+        pytest.param(IN_CIRCLES, Unreachable, "it redirects in circles", id="redirects in circles"),
+        pytest.param(refs(b"zzzz not git"), Unreachable, "what it sends makes no sense", id="nonsense"),
+        pytest.param(refs(IN_WORDS), Unreachable, "tired of it", id="an error in git's own words"),
     ],
-)  # fmt: skip
+)
 def test_each_way_to_fail_has_its_sentence_in_bounded_time_and_loses_nothing(
     fleet: Fleet, server: GitServer, source: Source, fault: Fault, error: type[OperatorError], why: str
 ):
@@ -213,10 +223,17 @@ def test_a_password_in_the_address_is_refused_and_not_repeated(tmp_path: Path):
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(status=401), Fault(status=404), Fault(status=429), Fault(status=500), Fault(cut_after=10), Fault(hang=True),
-        Fault(status=302, headers={"Location": "/x"}), Fault(status=200), None,
+        pytest.param(Fault(status=401), id="401"),
+        pytest.param(Fault(status=404), id="404"),
+        pytest.param(Fault(status=429), id="429"),
+        pytest.param(Fault(status=500), id="500"),
+        pytest.param(Fault(cut_after=10), id="cut"),
+        pytest.param(Fault(hang=True), id="hangs"),
+        pytest.param(IN_CIRCLES, id="redirects in circles"),
+        pytest.param(A_PAGE, id="a page"),
+        pytest.param(None, id="all well"),
     ],
-)  # fmt: skip
+)
 def test_nothing_secret_is_in_an_error_a_log_or_a_file(
     fleet: Fleet,
     server: GitServer,
@@ -269,7 +286,7 @@ def test_a_state_folder_that_cannot_be_written_is_refused(fleet: Fleet, server: 
 def test_a_copy_can_be_read_by_its_owner_alone(source: Source, tmp_path: Path):
     (home,) = (tmp_path / "state/git").iterdir()
 
-    assert stat.S_IMODE(os.stat(home).st_mode) == 0o700
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
 def test_no_thread_outlives_a_poll(server: GitServer, source: Source):

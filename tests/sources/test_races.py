@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from llmgw.sources.status_branch import StatusBranch
 pytestmark = pytest.mark.needs_git
 
 REF = "refs/heads/llmgw/status/lab"
+BOTH_WAYS = pytest.mark.parametrize(
+    ("over_http", "count"), [pytest.param(False, 15, id="here"), pytest.param(True, 8, id="over http")]
+)
 WRITER = """
 import sys
 from pathlib import Path
@@ -49,11 +53,9 @@ def write_all(url: str, state: Path, name: str, count: int, begin: threading.Bar
     begin.wait()
     while len(made) < count:
         text = f"{name} {len(made)}"
-        try:
+        # Losing five times over is an answer too; the next write is another chance.
+        with suppress(Unreachable):
             commit = status.write({"README.md": text.encode()}, subject=text, author="a <a@a>", now=1)
-        except Unreachable as e:
-            assert e.why.startswith("others pushed")
-        else:
             assert commit is not None
             made.append(commit)
     status.close()
@@ -115,14 +117,11 @@ def test_no_push_of_a_person_is_lost_under_commits_in_place(fleet: Fleet):
     def commit() -> None:
         begin.wait()
         while len(made) < 40:
-            try:
-                commit = commit_files(
-                    fleet.path, {"catalog/ours.yaml": b"%d" % len(made)}, message="ours", author="a <a@a>", now=1
-                )
-            except Unreachable:
-                continue
-            assert commit is not None
-            made.append(commit)
+            ours = {"catalog/ours.yaml": b"%d" % len(made)}
+            with suppress(Unreachable):
+                commit = commit_files(fleet.path, ours, message="ours", author="a <a@a>", now=1)
+                assert commit is not None
+                made.append(commit)
 
     committing = threading.Thread(target=commit)
     committing.start()
@@ -132,11 +131,7 @@ def test_no_push_of_a_person_is_lost_under_commits_in_place(fleet: Fleet):
         fleet.clone("fetch", "-q", "origin")
         fleet.clone("reset", "-q", "--hard", "origin/main")
         mine = fleet.clone.commit({f"catalog/theirs{len(pushed)}.yaml": b"theirs"}, "theirs")
-        try:
-            fleet.clone("push", "-q", "origin", "main")
-        except AssertionError as e:
-            assert "failed to push" in str(e)
-        else:
+        if fleet.clone.tries("push", "-q", "origin", "main"):
             pushed.append(mine)
     committing.join()
 

@@ -252,13 +252,14 @@ def test_a_watch_that_is_idle_costs_next_to_nothing(fleet: Fleet):
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("server.yaml", True), ("catalog/a.yaml", True), ("catalog", True), ("keys/k.yaml", True), ("locks/a.yaml", True),
-        ("README.md", False), ("catalog/.a.yaml.swp", False), ("sub/server.yaml", False),
-        (".git/HEAD", True), (".git/packed-refs", True), (".git/refs/heads/main", True), (".git/refs/tags/v1", True),
-        (".git/HEAD.lock", False), (".git/index", False), (".git/index.lock", False), (".git/objects/ab/cd", False),
-        (".git/logs/HEAD", False), (".git/refs/heads/main.lock", False), (".git/refs/heads/llmgw/status/lab", False),
-        (".git", False), ("../elsewhere", False),
+        *((path, True) for path in ("server.yaml", "catalog/a.yaml", "catalog", "keys/k.yaml", "locks/a.yaml")),
+        *((path, True) for path in (".git/HEAD", ".git/packed-refs", ".git/refs/heads/main", ".git/refs/tags/v1")),
+        *((path, False) for path in ("README.md", "catalog/.a.yaml.swp", "sub/server.yaml", ".git", "../elsewhere")),
+        *((path, False) for path in (".git/HEAD.lock", ".git/index", ".git/index.lock", ".git/objects/ab/cd")),
+        (".git/logs/HEAD", False),
+        (".git/refs/heads/main.lock", False),
+        (".git/refs/heads/llmgw/status/lab", False),
     ],
-)  # fmt: skip
+)
 def test_what_matters(tmp_path: Path, path: str, says: bool):
     assert matters(tmp_path, tmp_path / path) is says
