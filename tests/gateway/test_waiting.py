@@ -91,6 +91,9 @@ async def test_requests_wait_while_a_replica_starts_and_control_is_told_at_once(
     assert fleet.control.demands[-1].models["m"].waiting == 1
     await fleet.put(model("m", replica("m/gpu/0", engine.url)))
     assert (await task)[0] == 200
+    for _ in range(20):
+        await body_of(fleet, chat())
+    assert len(fleet.control.demands) == 2, "once at the start, once at once, and not again before its time"
 
 
 async def test_what_cannot_be_served_says_why_and_does_not_wait(fleet, chat):
