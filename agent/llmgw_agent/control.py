@@ -27,8 +27,9 @@ GATHER_S = 0.1
 PAUSE_S = 1.0
 """Between two calls when nothing is new, should control answer at once."""
 BACKOFF_S = (0.5, 30.0)
-REFUSED_S = (15.0, 60.0)
-"""First and longest wait after control could not be reached, and after it refused us."""
+REFUSED_S = (5.0, 40.0)
+"""First and longest wait after control could not be reached, and after it refused
+us; shorter than the 45 s after which a node is silent."""
 BACKOFF_GROWS = 1.5
 """A control that starts beside its agents is found within seconds, and one that is away is not asked often."""
 

@@ -49,7 +49,7 @@ class Node:
         self.replicas: dict[Key, Replica] = {}
         self.machine = Machine(settings, ours=lambda: [r.usage for r in self.replicas.values()], changed=self.news.set)
         self.weights = Weights(
-            settings.weights, pool=Connections(), in_use=lambda: {v for r in self._holding() if (v := r.order.version)}
+            settings.weights, pool=Connections(), in_use=lambda: {r.runs_as.version for r in self._holding()}
         )
         self._records = Records(settings.state / "replicas")
         adapters: list[Adapter] = [LlamaCpp()]
@@ -182,10 +182,8 @@ class Node:
     async def _tell_progress(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
-            if (
-                any(r.state in {State.FETCHING, State.STARTING} for r in self.replicas.values())
-                or self.weights.arriving
-            ):
+            slow = {State.FETCHING, State.STARTING} & {r.state for r in self.replicas.values()}
+            if slow or self.weights.arriving:
                 self.news.set()
 
     async def _room(self, key: Key, order: ReplicaOrder) -> None:
@@ -198,7 +196,7 @@ class Node:
         while True:
             ending = [r for k, r in self.replicas.items() if k != key and r.state.ending]
             short = psutil.virtual_memory().available - self.settings.reserve_bytes < claim
-            if not any(short or set(r.order.devices) & set(order.devices) for r in ending):
+            if not any(short or set(r.runs_as.devices) & set(order.devices) for r in ending):
                 return
             await asyncio.sleep(ROOM_EVERY_S)
 

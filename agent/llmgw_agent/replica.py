@@ -66,9 +66,14 @@ class Replica:
         return self.order.id, self.order.generation
 
     @property
+    def runs_as(self) -> ReplicaOrder:
+        """The order it was started by, whatever is ordered now; the newest where nothing runs."""
+        return self.started.order if self.started else self.order
+
+    @property
     def spec(self) -> EngineSpec:
-        """Of what runs; of what is ordered where nothing runs."""
-        spec = self.started.order.spec if self.started else self.order.spec
+        """How it runs, or is to be run. Raises Fault when its order does not say."""
+        spec = self.runs_as.spec
         if spec is None:
             why = "its order says nothing of how to run it"
             raise Fault("refused", f"{self.order.id} was not started", why=why, do="compare the versions of both sides")
@@ -121,15 +126,14 @@ class Replica:
         self.state = state
         if why is not None:
             self.attempts += 1
-            self.dossier = structs.replace(why, attempt=self.attempts)
+            self._explain(why)
         self.save()
         if effect is not None:
             self._begin(effect)
 
     def report(self) -> ReplicaReport:
         """As it is now, from what is known already: nothing here waits."""
-        order = self.started.order if self.started else self.order
-        spec = order.spec
+        order, spec = self.runs_as, self.runs_as.spec
         running = self.started if self.process else None
         return ReplicaReport(
             id=order.id,
@@ -195,20 +199,26 @@ class Replica:
         if self.state is State.FAILING or (self.state is State.FAILED and before in {State.FETCHING, State.STARTING}):
             self.attempts += 1
         if self._blamed and self.state in {State.FAILING, State.FAILED}:
-            self.dossier = structs.replace(self._blamed, attempt=self.attempts)
-            if self.started:
-                logs.explain(self.started.log_path, self.dossier)
+            self._explain(self._blamed)
         self._blamed = None
         if not self.state.holds:
             if self.process:
                 self.process.close()
-            self.process = self.started = None
+            self.process = self.started = self.busy = self.tps = None
+            self.usage = tree.Usage()
         self.save()
-        more = {"replica": self.order.id, "generation": self.order.generation}
+        model = self.order.id.partition("/")[0]
+        more = {"model": model, "replica": self.order.id, "generation": self.order.generation}
         if self.dossier and self.state is State.FAILED:
             more |= {"cause": self.dossier.cause, "why": self.dossier.message, "attempts": self.attempts}
         said = f"{self.order.id} is {self.state}"
         LOG.log(logging.WARNING if self.state is State.FAILED else logging.INFO, said, extra=more)
+
+    def _explain(self, why: Dossier) -> None:
+        """Keep why it failed, for the report and beside its log."""
+        self.dossier = structs.replace(why, attempt=self.attempts)
+        if self.started:
+            logs.explain(self.started.log_path, self.dossier)
 
     def _begin(self, effect: Effect) -> None:
         activities: dict[Effect, Callable[[], Awaitable[Event]]] = {

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from llmgw_agent import dossier, ports, process
 from llmgw_agent.dossier import Fault, Signs
 from llmgw_agent.engines.ask import Endpoint
@@ -70,18 +72,21 @@ class Start:
         model = adapter.model(await around.weights_of(order))
         key_file = around.records.key_file(replica.key)
         address = around.address()
-        port = await asyncio.to_thread(ports.choose, address, around.ports())
-        launch = Launch(spec, engine, model, address, port, key_file, order.devices)
-        environment = self._environment(spec) | adapter.environment(launch)
-        command = await adapter.command(launch)
+        while True:
+            port = await asyncio.to_thread(ports.choose, address, around.ports())
+            launch = Launch(spec, engine, model, address, port, key_file, order.devices)
+            environment = self._environment(spec) | adapter.environment(launch)
+            command = await adapter.command(launch)
+            # Another start of ours may have had the same idea meanwhile; from here
+            # on nothing is waited for until this one's port is written down.
+            if port not in around.ports():
+                break
         around.records.new_key(replica.key)
-        replica.starts += 1
+        replica.starts, replica.peak_bytes = replica.starts + 1, 0
         log = around.logs.new(order.id, order.generation, replica.starts)
         marker = process.new_marker(around.owner)
         kills = kernel_out_of_memory_kills()
-        replica.started = Started(
-            order, engine, marker, address, launch.port, str(log), at_s=boot_clock(), kernel_kills=kills
-        )
+        replica.started = Started(order, engine, marker, address, port, str(log), None, boot_clock(), kills)
         # First what is about to be made: were we to end in between, the marker finds it.
         around.records.save(replica.record())
         try:
@@ -90,9 +95,7 @@ class Start:
             replica.started = None
             why = f"{command[0]} cannot be run: {e.strerror}"
             raise Fault("engine_missing", "the engine was not started", why=why, do="look at that program") from None
-        replica.started = Started(
-            order, engine, marker, address, launch.port, str(log), replica.process.identity, boot_clock(), kills
-        )
+        replica.started = structs.replace(replica.started, process=replica.process.identity)
         replica.save()
         around.changed()
 

@@ -90,14 +90,17 @@ async def test_ls4_a_child_in_another_session_and_a_deaf_parent_both_end(agents,
 async def test_vo2_a_killed_engine_leaves_no_child_with_the_memory(agents, control, tmp_path):
     agents.engine(leak_child=str(tmp_path / "child"))
     control.order(agents.order())
-    await agents.start()
+    node = await agents.start()
     r = await control.sees(Phase.READY)
+    (replica,) = node.replicas.values()
+    assert replica.usage.own_bytes > 0
 
     os.kill(r.pid, signal.SIGKILL)
 
     failed = await control.sees(Phase.FAILED)
     assert (failed.dossier.cause, failed.dossier.signal) == ("killed", 9)
     assert agents.processes() == {}
+    assert replica.usage.own_bytes == 0  # or others' use would be told too small
 
 
 async def test_gs4_an_engine_that_calls_itself_otherwise_is_not_ready(agents, control):
@@ -312,13 +315,23 @@ async def test_a_port_that_a_stranger_takes_first_is_left_to_it(agents, control,
     assert (r.port, r.attempts) == (chosen[1], 0)
 
 
-async def test_engines_of_one_node_have_ports_of_their_own(agents, control):
+async def test_two_starts_at_once_never_share_a_port(agents, control, monkeypatch):
+    # Some builds listen with SO_REUSEPORT: two of them on one port would both
+    # come up, and each get half of the other's requests.
+    choose, chosen = ports.choose, []
+
+    def choice(address, ours):
+        chosen.append(chosen[0] if len(chosen) == 1 else choose(address, ours))
+        return chosen[-1]
+
+    monkeypatch.setattr("llmgw_agent.ports.choose", choice)
     control.order(agents.order("m/cpu/0"), agents.order("m/cpu/1"))
     await agents.start()
 
     first, second = await control.sees(Phase.READY, "m/cpu/0"), await control.sees(Phase.READY, "m/cpu/1")
 
     assert first.port != second.port
+    assert len(list(agents.settings.state.glob("logs/*/*.log"))) == 2  # neither had to be started twice
 
 
 async def test_an_address_of_another_machine_is_said(agents, control):

@@ -64,17 +64,20 @@ async def test_what_is_ordered_no_more_is_drained_stopped_and_forgotten(agents, 
     assert list(agents.settings.state.glob("replicas/*")) == []
 
 
-async def test_a_drain_waits_for_what_is_under_way(agents, control):
-    agents.engine(token_ms=50, tokens=30)
-    control.order(agents.order())
-    await agents.start()
+async def test_a_drain_waits_for_what_is_under_way(agents, control, tmp_path):
+    agents.engine(wedge_while=str(tmp_path / "slow"), tokens=30)
+    control.order(agents.order(drain_timeout_s=60))
+    await agents.start(pace=SLOW_TO_WEDGE)
     r = await control.sees(Phase.READY)
+    (tmp_path / "slow").touch()
 
     async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {r.key}"}) as client:
         body = {"prompt": "a", "max_tokens": 30}
         asked = asyncio.create_task(client.post(f"http://127.0.0.1:{r.port}/v1/completions", json=body))
-        await until(lambda: (now := control.replica("m/cpu/0")) and now.busy == 1)
+        await until(lambda: agents.node.report().replicas[0].busy == 1)
         control.order(ReplicaOrder("m/cpu/0", 1, Action.DRAIN))
+        await control.sees(Phase.DRAINING)
+        (tmp_path / "slow").unlink()
         answer = await asked
 
     assert len(answer.json()["choices"][0]["text"].split()) == 30
@@ -108,7 +111,7 @@ async def test_a_drain_ends_when_its_time_is_over(agents, control, tmp_path):
 
     async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {r.key}"}) as client:
         asked = asyncio.create_task(client.post(f"http://127.0.0.1:{r.port}/v1/completions", json={"prompt": "a"}))
-        await until(lambda: (now := control.replica("m/cpu/0")) and now.busy == 1)
+        await until(lambda: agents.node.report().replicas[0].busy == 1)
         control.order()
 
         await control.misses(within_s=8)
@@ -124,7 +127,7 @@ async def test_a_drain_taken_back_leaves_the_same_process_serving(agents, contro
     (tmp_path / "wedge").touch()
     async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {before.key}"}) as client:
         asked = asyncio.create_task(client.post(f"http://127.0.0.1:{before.port}/v1/completions", json={"prompt": "a"}))
-        await until(lambda: (now := control.replica("m/cpu/0")) and now.busy == 1)
+        await until(lambda: agents.node.report().replicas[0].busy == 1)
         control.order(ReplicaOrder("m/cpu/0", 1, Action.DRAIN))
         await control.sees(Phase.DRAINING)
 
