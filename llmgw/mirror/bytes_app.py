@@ -18,8 +18,9 @@ from llmgw.mirror.store import Store
 from llmgw.mirror.version import Version
 from llmgw.net.answers import refusal
 
-MAX_CONNECTIONS = 512
-WINDOW_BYTES = 1 << 20
+MAX_CONNECTIONS = 400
+"""Two descriptors each, under the usual limit of 1,024."""
+WINDOW_BYTES = 4 << 20
 WINDOW_S = 60.0
 """Who takes less than a window in this time is cut off, and may ask for the rest with a Range."""
 

@@ -34,7 +34,10 @@ class Conflict(Refused):
 
 
 class Fetches:
-    """Every fetch the mirror was asked for, on top of the store they end in. Any thread may call it."""
+    """Every fetch the mirror was asked for, on top of the store they end in. Any thread may call it.
+
+    What only looks takes no lock: publishing waits for the disk while it has one.
+    """
 
     def __init__(self, store: Store, sources: Sources, *, spare_bytes: int = SPARE_BYTES) -> None:
         self._store, self._sources, self._spare_bytes = store, sources, spare_bytes
@@ -169,10 +172,9 @@ class Fetches:
 
     def holdings(self) -> list[Holding]:
         """Every version, sorted by name and version."""
-        with self._lock:
-            keys = self._jobs.keys() | {v.record.key for v in self._store.versions()}
-            found = (self.holding(key) for key in keys)
-            return sorted((h for h in found if h is not None), key=lambda h: (h.name, h.version))
+        keys = {*self._jobs, *(v.record.key for v in self._store.versions())}
+        found = (self.holding(key) for key in keys)
+        return sorted((h for h in found if h is not None), key=lambda h: (h.name, h.version))
 
     def _begin(self, request: FetchRequest, failed: Job | None) -> Job:
         """A new job, or the failed one again where the content is the same: what it has is kept."""

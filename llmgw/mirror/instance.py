@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from pathlib import Path
@@ -11,6 +12,8 @@ from msgspec import Struct
 
 from llmgw.errors import Refused
 from llmgw_agent.process import boot_id, start_ticks
+
+log = logging.getLogger(__name__)
 
 
 class Instance(Struct, frozen=True):
@@ -32,18 +35,18 @@ def claim(path: Path) -> Instance:
         Refused: another one runs.
     """
     mine = Instance(boot_id(), os.getpid(), start_ticks(os.getpid()) or 0)
+    _remove_ended(path)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fresh.write_bytes(msgspec.json.encode(mine))
     try:
-        while True:
-            try:
-                path.hardlink_to(fresh)  # fails where the name is taken, unlike a rename
-            except FileExistsError:
-                _remove_ended(path)
-            else:
-                return mine
+        fresh.write_bytes(msgspec.json.encode(mine))
+        path.hardlink_to(fresh)  # fails where the name is taken, unlike a rename
+    except FileExistsError:  # two started at once
+        return claim(path)
+    except OSError as e:  # a full disk, most likely: no reason not to serve what it holds
+        log.warning("the mirror could not write down that it runs: %s", e.strerror)
     finally:
-        fresh.unlink()
+        fresh.unlink(missing_ok=True)
+    return mine
 
 
 def release(path: Path, mine: Instance) -> None:

@@ -44,8 +44,8 @@ class Job:
         self.cancelled = threading.Event()
         self.state = HoldingState.QUEUED
         self._done = {f.path: f for f in journal.done}
-        self._sizes = {f.path: f.bytes for f in self.request.files if f.bytes is not None}
-        self._sizes |= {f.path: f.bytes for f in journal.done}
+        # By path, each with every key from the start: another thread may be adding them up.
+        self._sizes = {f.path: f.bytes for f in self.request.files} | {f.path: f.bytes for f in journal.done}
         self._here = {f.path: self._on_disk(f.path) for f in self.request.files}
         self._marks: deque[tuple[float, int]] = deque(maxlen=12)
         self._saved = 0.0
@@ -62,19 +62,19 @@ class Job:
     @property
     def missing_bytes(self) -> int:
         """What is still to come, of the files whose size is known."""
-        return sum(max(size - self._here[path], 0) for path, size in self._sizes.items())
+        return sum(max(size - self._here[path], 0) for path, size in self._sizes.items() if size is not None)
 
     @property
     def holding(self) -> Holding:
         """How far it is."""
-        known = len(self._sizes) == len(self.request.files)
+        sizes = [size for size in self._sizes.values() if size is not None]
         return Holding(
             self.request.name,
             self.request.version,
             HoldingState.FAILED if self.failure else self.state,
             origin=self.request.origin,
             from_=where_from(self.request),
-            total_bytes=sum(self._sizes.values()) if known else None,
+            total_bytes=sum(sizes) if len(sizes) == len(self.request.files) else None,
             done_bytes=sum(self._here.values()),
             rate_bytes_s=self._rate(),
             failure=self.failure,
@@ -127,7 +127,7 @@ class Job:
         part.parent.mkdir(parents=True, exist_ok=True)
 
         def on_total(size: int) -> None:
-            known = self._sizes.get(file.path)
+            known = self._sizes[file.path]
             self._sizes[file.path] = size
             if known is None:
                 room()
@@ -137,7 +137,7 @@ class Job:
             self._mark()
 
         def check_head(head: bytes) -> None:
-            if problem := weights.head_problem(file.path, head, self._sizes.get(file.path)):
+            if problem := weights.head_problem(file.path, head, self._sizes[file.path]):
                 raise Source(file.url).failed("not_weights", problem)
 
         size, sha256 = download(

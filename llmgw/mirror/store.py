@@ -50,7 +50,7 @@ class Store:
         self._trash, self._quarantine = root / "_trash", root / "_quarantine"
         self._records = Records(self.state)
         self._identity = (0, 0)
-        # Held while the disk is changed or looked at. What serves bytes does not
+        # Held while the disk is changed or looked at. What only asks does not
         # take it: it reads `_versions`, whose values are replaced whole.
         self._lock = threading.RLock()
         self._versions: dict[str, Version] = {}
@@ -141,8 +141,7 @@ class Store:
 
     def versions(self) -> list[Version]:
         """Every version, sorted."""
-        with self._lock:
-            return [version for _, version in sorted(self._versions.items())]
+        return [version for _, version in sorted(self._versions.copy().items())]
 
     def version(self, key: str) -> Version | None:
         """The one called `name/version`."""
@@ -231,8 +230,11 @@ class Store:
             others = (f for f in now.record.files if f.path != file.path and f.path in now.listing.files)
             files = tuple(sorted((*others, file), key=lambda f: f.path))
             record = msgspec.structs.replace(now.record, files=files)
-            self._records.save(record)
             self._versions[key] = replace(now, record=record)
+            try:
+                self._records.save(record)
+            except OSError as e:  # a full disk: it is hashed again after the next start
+                log.warning("the sums of %s could not be written down: %s", key, e.strerror)
 
     def free_bytes(self) -> int:
         """What may still be written on its disk."""

@@ -114,6 +114,19 @@ class TestTheMirror:
 
         assert (await small.get("/m/2/2.gguf")).body == second
 
+    async def test_a_full_disk_is_no_reason_not_to_serve(self, small_disk: Path, start: Callable[..., Any]):
+        (small_disk / "m/1").mkdir(parents=True)
+        (small_disk / "m/1/m.gguf").write_bytes(gguf(MB))
+        for folder in ("_incoming", "_state", "_trash", "_quarantine"):
+            (small_disk / folder).mkdir()
+        with pytest.raises(OSError, match="No space"):
+            (small_disk / "filler").write_bytes(bytes(3 * MB))
+
+        mirror = await start(small_disk, settle_s=0.05)
+
+        await mirror.until("present")
+        assert (await mirror.get("/m/1/m.gguf")).body == gguf(MB)
+
     async def test_what_other_fetches_still_need_is_taken_into_account(self, small: Any, upstream: Upstream):
         wanted = [
             {

@@ -242,6 +242,12 @@ def test_a_part_without_a_sum_to_check_it_by_is_begun_again(upstream: Upstream, 
     assert upstream.ranges() == [None]
 
 
+def test_nor_is_one_believed_that_is_as_long_as_expected(upstream: Upstream, part: Path):
+    part.write_bytes(b"y" * len(DATA))
+
+    assert fetch(upstream.put("/m.gguf", DATA), part, expect_bytes=len(DATA)) == WHOLE
+
+
 def test_without_a_sum_a_cut_is_gone_on_from_only_while_the_file_stays_the_same(upstream: Upstream, part: Path):
     other = gguf(len(DATA), seed=1)
     url = upstream.put("/m.gguf", DATA, Answer(cut_after=1_000_000), Answer())
@@ -270,6 +276,13 @@ def test_a_source_that_dies_every_few_bytes_is_given_up(upstream: Upstream, part
         fetch(url, part, **KNOWN)
 
     assert len(upstream.asked) == 6
+
+
+def test_a_source_that_has_given_nothing_is_given_up_sooner(upstream: Upstream, part: Path):
+    with pytest.raises(DownloadFailed):
+        fetch(upstream.put("/m.gguf", DATA, Answer(status=500)), part)
+
+    assert len(upstream.asked) == 3
 
 
 def test_a_source_that_gives_megabytes_between_its_faults_is_not(upstream: Upstream, part: Path):
@@ -355,6 +368,7 @@ def test_what_is_no_url_is_refused(url: str, part: Path):
     [
         pytest.param(Answer(silent=True), id="while an answer is waited for"),
         pytest.param(Answer(stall_after=100_000), id="while bytes are waited for"),
+        pytest.param(Answer(no_length=True, stall_after=100_000), id="and where that looks like the end of the file"),
         pytest.param(Answer(bytes_per_s=100_000), id="while bytes come"),
         pytest.param(Answer(status=503, headers={"Retry-After": "60"}), id="while another try is waited for"),
     ],
