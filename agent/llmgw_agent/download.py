@@ -286,6 +286,7 @@ class _Fetch:
 
     def _hop(self, url: str) -> None:
         self._still_wanted()
+        self.line.moved()
         self.check_hop(url)
 
     def _accept(self, answer: urllib3.BaseHTTPResponse) -> bool:

@@ -113,7 +113,8 @@ class ReplicaOrder(Struct, frozen=True, omit_defaults=True):
     devices: tuple[str, ...] = ()
     """UUIDs of its cards. Empty: it must not see any."""
     attempt: int = 0
-    """Raised by control to have a failed replica tried again."""
+    """Starts that failed before this one, as control counts them: the agent adds its
+    own. Raised under one generation, it has a failed replica tried again."""
 
 
 class VersionOrder(Struct, frozen=True, omit_defaults=True):
@@ -207,7 +208,8 @@ class Dossier(Struct, frozen=True, omit_defaults=True):
     """What is known of one failure."""
 
     cause: str
-    """A class: out_of_memory, bad_flags, weights, port, timeout, exited, killed, device, engine_missing."""
+    """A class: out_of_memory, bad_flags, weights, port, timeout, exited, killed, device, engine_missing,
+    refused, identity, wedged, stuck, disk, internal. docs/agent.md says what each means."""
     message: str
     """The first causal line, or our own sentence."""
     exit_code: int | None = None

@@ -49,7 +49,9 @@ class Replica:
         self.around, self.order = around, order
         self.state = State.STOPPED
         self.since_s = boot_clock()
-        self.attempts = self.starts = 0
+        self.starts = 0
+        self.attempts = order.attempt
+        """Control counts what failed before this generation; what fails here is added to it."""
         self.dossier: Dossier | None = None
         self.started: Started | None = None
         self.process: Process | None = None
@@ -95,6 +97,7 @@ class Replica:
             self.order = order
             self.tell(Event.RUN)
             if raised:
+                self.attempts = max(self.attempts, order.attempt)
                 self.tell(Event.AGAIN)
 
     def tell(self, event: Event) -> None:

@@ -252,6 +252,15 @@ async def test_a_failed_engine_is_not_started_again_until_control_says_so(agents
     assert (len(stamps(stamp)), r.attempts, r.dossier) == (2, 1, None)
 
 
+async def test_what_fails_is_added_to_what_control_counted_before(agents, control):
+    # The try is a new generation, and control may have lost its memory meanwhile.
+    agents.engine(exit_message="error: broken")
+    control.order(agents.order(generation=4, attempt=3))
+    await agents.start()
+
+    assert (await control.sees(Phase.FAILED, generation=4)).attempts == 4
+
+
 async def test_failures_are_forgiven_once_it_has_been_ready_for_long(agents, control, monkeypatch):
     monkeypatch.setattr("llmgw_agent.replica.FORGIVEN_AFTER_S", 0.3)
     agents.engine(exit_message="error: broken")
