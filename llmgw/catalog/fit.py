@@ -27,14 +27,12 @@ def fit(
         document: the file it is in.
         base: the way to it.
         rules: what is wrong with one that fits the type, by ways that begin at it.
-        most: findings wanted; with 0 none are looked for.
+        most: findings wanted.
     """
     raw = document.value_at(base)
     try:
         value = _validated(kind, raw)
     except ValidationError as error:
-        if most <= 0:
-            return None, []
         # A hostile file has tens of thousands of them.
         flaws = error.errors(include_url=False)[:most]
         found = [*explain(kind, flaws, document, base), *_others(kind, raw, flaws, base, rules)]

@@ -141,7 +141,10 @@ def test_a_server_with_a_problem_is_not_acted_on_and_the_models_are_known():
     assert [p.what for p in catalog.problems] == ["`cluster` is missing"]
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"3", b"schema: 2\ncluster: lab\n", b"schema: [}"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"3", b"schema: 2\ncluster: lab\n", b"schema: [}", b"schema: 1\ncluster: lab\ncluster: lab\n"],
+)
 def test_a_file_that_is_no_server_is_a_problem(text):
     catalog = read_fleet({"server.yaml": text})
 

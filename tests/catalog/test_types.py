@@ -137,6 +137,23 @@ def test_the_number_that_was_written_is_shown_and_not_what_it_stands_for():
     assert [p.what for p in read_models(PATH, text).problems] == ["`source.version` cannot be `7e123456`"]
 
 
+def test_a_key_that_is_not_known_is_pointed_at_and_a_value_that_does_not_fit_too():
+    text = b"name: coder\nclass: best\nclass_: standard\n"
+
+    found = {p.what: (p.line, p.column) for p in read_models(PATH, text).problems}
+
+    assert found["`class` cannot be `best`"] == (2, 8)
+    assert found["`class_` is not a key of a model"] == (3, 1)
+
+
+def test_a_field_as_python_has_it_is_no_key():
+    text = as_yaml(changed(MODEL, (("class",), GONE), (("class_",), "standard")))
+
+    assert [(p.what, p.do) for p in read_models(PATH, text).problems] == [
+        ("`class_` is not a key of a model", "write `class`")
+    ]
+
+
 def test_a_key_with_a_slip_is_not_also_missing():
     text = as_yaml(changed(MODEL, (("context_length",), GONE), (("contextlength",), 4096)))
 
@@ -187,12 +204,11 @@ def test_a_rule_does_not_judge_what_was_refused_for_its_type():
 
 
 def test_an_alias_in_a_file_is_said_once_and_not_as_a_wrong_value_too():
-    text = b"name: a\nsource: *x\ncontext_length: 1\nprofiles: [{<<: *y, name: b, engine: vllm}]\n"
+    text = b"name: a\nsource: *x\ncontext_length: 1\nprofiles: [{<<: {replicas: 1}, name: b, engine: vllm}]\n"
 
     assert [p.what for p in read_models(PATH, text).problems] == [
         "an alias `*x` is in the file",
         "a merge key `<<` is in the file",
-        "an alias `*y` is in the file",
     ]
 
 
