@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ import httpx
 import msgspec
 from msgspec import UNSET
 
+from llmgw_agent import tls
 from llmgw_agent.errors import OperatorError, Refused, Unreachable
 from llmgw_agent.protocol import Orders, Report, digest
 from llmgw_agent.settings import Settings
@@ -43,16 +43,9 @@ class Control:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        context = ssl.create_default_context()
-        if settings.ca_file is not None:
-            try:
-                context.load_verify_locations(settings.ca_file)
-            except OSError as e:
-                do = "name a file with certificates in PEM format"
-                raise Refused(f"--ca-file {settings.ca_file} cannot be used", why=str(e), do=do) from None
         self._http = httpx.AsyncClient(
             base_url=settings.control,
-            verify=context,
+            verify=tls.context(settings.ca_file),
             timeout=httpx.Timeout(CALL_S, connect=CONNECT_S),
             # Proxies of the environment are not asked: nothing but main reads it.
             trust_env=False,

@@ -24,9 +24,20 @@ from llmgw_agent.answers import ask, content_length, content_range
 from llmgw_agent.errors import OperatorError
 from llmgw_agent.line import LOOK_EVERY_S, Address, Connections, Line, system_addresses
 from llmgw_agent.part import HEAD_BYTES, Part
-from llmgw_agent.source_errors import Again, DownloadCancelled, DownloadFailed, Source, shown_size
+from llmgw_agent.source_errors import Again, DownloadCancelled, DownloadFailed, Source, shown_size, shown_url
 
-__all__ = ["Connections", "DownloadCancelled", "DownloadFailed", "Downloaded", "download"]
+__all__ = [
+    "HEAD_BYTES",
+    "Address",
+    "Connections",
+    "DownloadCancelled",
+    "DownloadFailed",
+    "Downloaded",
+    "Source",
+    "download",
+    "shown_url",
+    "system_addresses",
+]
 
 CONNECT_S = 10.0
 LONGEST_WAIT_S = 300.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from msgspec import UNSET
 
-from llmgw_agent import __version__, adoption, durable
+from llmgw_agent import __version__, adoption, durable, tls
 from llmgw_agent.control import Control
 from llmgw_agent.engines.base import Adapter
 from llmgw_agent.engines.llamacpp import LlamaCpp
@@ -49,7 +49,9 @@ class Node:
         self.replicas: dict[Key, Replica] = {}
         self.machine = Machine(settings, ours=lambda: [r.usage for r in self.replicas.values()], changed=self.news.set)
         self.weights = Weights(
-            settings.weights, pool=Connections(), in_use=lambda: {r.runs_as.version for r in self._holding()}
+            settings.weights,
+            pool=Connections(ssl_context=tls.context(settings.ca_file)),
+            in_use=lambda: {r.runs_as.version for r in self._holding()},
         )
         self._records = Records(settings.state / "replicas")
         adapters: list[Adapter] = [LlamaCpp()]

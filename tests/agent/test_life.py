@@ -219,12 +219,15 @@ async def test_what_did_not_change_is_said_as_the_same(agents, control):
 
 
 async def test_a_control_that_forgot_gets_the_whole_report(agents, control):
-    await agents.start()
-    await until(lambda: any(post.same for post in control.posts) or (control.order() and False))
-    control.forgetful = True
-    calls = len(control.posts)
-
+    control._hold_s = 0.2
     control.order()
+    await agents.start()
+    await until(lambda: any(post.same for post in control.posts), said="a report that is the same")
 
-    await until(lambda: any(not post.same for post in control.posts[calls:]))
-    assert not control.forgetful
+    control.forgetful = True
+    await until(lambda: not control.forgetful)
+
+    calls = len(control.posts)
+    await until(lambda: len(control.posts) > calls)
+    assert control.posts[calls].replicas == ()
+    assert not control.posts[calls].same

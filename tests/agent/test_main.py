@@ -46,6 +46,13 @@ def test_what_cannot_be_meant_is_refused_in_three_lines(flags, changed, said, ca
     assert [line.split()[0] for line in error.splitlines()[1:]] == ["because", "next:"]
 
 
+def test_a_ca_file_without_certificates_is_refused(flags, tmp_path, capsys):
+    (tmp_path / "ca.pem").write_text("no certificate")
+
+    assert main([*flags, "--ca-file", str(tmp_path / "ca.pem")]) == 4
+    assert "PEM" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["--node"], ["--no-such-flag"], ["--reserve-gib", "much"]])
 def test_wrong_usage_ends_with_64(flags, words, capsys):
     with pytest.raises(SystemExit) as end:
