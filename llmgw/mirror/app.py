@@ -74,8 +74,11 @@ async def serve(config: MirrorConfig, *, ready: Callable[[dict[str, tuple[str, i
     store.make_folders()
     mine = instance.claim(store.state / "instance.json")
     try:
-        await asyncio.to_thread(store.open)
-        await asyncio.to_thread(fetches.open)
+        try:
+            await asyncio.to_thread(store.open)
+            await asyncio.to_thread(fetches.open)
+        except OSError as e:
+            raise store.unusable(e) from e
         await _serve(config, store, fetches, ready)
     finally:
         fetches.close()

@@ -73,21 +73,18 @@ class Store:
                         do=f"remove what is mounted at {path}",
                     )
         except OSError as e:
-            raise self._unusable(e) from e
+            raise self.unusable(e) from e
 
     def open(self) -> None:
         """Take in everything that is there, and compare it with the records.
 
         Raises:
-            Refused: it cannot be read.
+            OSError: it cannot be read.
         """
-        try:
-            self._identity = _identity(self.root)
-            for record in self._records.load().values():
-                self._versions[record.key] = Version(record, Listing({}, {}), time.monotonic())
-            self.look()
-        except OSError as e:
-            raise self._unusable(e) from e
+        self._identity = _identity(self.root)
+        for record in self._records.load().values():
+            self._versions[record.key] = Version(record, Listing({}, {}), time.monotonic())
+        self.look()
 
     def look(self) -> None:
         """Take in what has changed on the disk since the last look.
@@ -230,11 +227,11 @@ class Store:
             others = (f for f in now.record.files if f.path != file.path and f.path in now.listing.files)
             files = tuple(sorted((*others, file), key=lambda f: f.path))
             record = msgspec.structs.replace(now.record, files=files)
-            self._versions[key] = replace(now, record=record)
             try:
                 self._records.save(record)
             except OSError as e:  # a full disk: it is hashed again after the next start
                 log.warning("the sums of %s could not be written down: %s", key, e.strerror)
+            self._versions[key] = replace(now, record=record)
 
     def free_bytes(self) -> int:
         """What may still be written on its disk."""
@@ -256,7 +253,8 @@ class Store:
         for path in (*self._trash.iterdir(), *aged):
             shutil.rmtree(path, ignore_errors=True)
 
-    def _unusable(self, error: OSError) -> Refused:
+    def unusable(self, error: OSError) -> Refused:
+        """What a disk that cannot be read means at the start."""
         return Refused(
             f"the mirror cannot use {self.root}",
             why=f"{error.filename or self.root}: {error.strerror}",

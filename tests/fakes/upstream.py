@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Self
+
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
+"""For localhost and 127.0.0.1, signed by itself, with its key. Good for tests and for nothing else."""
 
 _STEP = 16_384
 
@@ -55,13 +60,17 @@ class Asked:
 class Upstream:
     """Files at paths, and for each path the answers of its next requests; the last one is repeated."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", *, tls: bool = False) -> None:
         self.files: dict[str, bytes] = {}
         self.answers: dict[str, list[Answer]] = defaultdict(list)
         self.asked: list[Asked] = []
         self.sent_bytes = 0
         self.connections = 0
         self.over = threading.Event()
+        self.scheme = "https" if tls else "http"
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
+        if self.tls is not None:
+            self.tls.load_cert_chain(CERTIFICATE)
         upstream = self
 
         class Handler(_Handler):
@@ -83,11 +92,11 @@ class Upstream:
     @property
     def base(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{host}:{port}"
+        return f"{self.scheme}://{host}:{port}"
 
     @property
     def netloc(self) -> str:
-        return self.base.removeprefix("http://")
+        return self.base.partition("//")[2]
 
     def put(self, path: str, data: bytes, *answers: Answer) -> str:
         """Offer `data` at `path`; the URL of it."""
@@ -120,8 +129,14 @@ class _Handler(BaseHTTPRequestHandler):
     world: Upstream
 
     def setup(self) -> None:
-        super().setup()
         self.world.connections += 1
+        if self.world.tls is not None:
+            self.request = self.world.tls.wrap_socket(self.request, server_side=True)
+        super().setup()
+
+    def finish(self) -> None:
+        super().finish()
+        self.request.close()
 
     def log_message(self, *_: object) -> None:
         pass

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fakes.upstream import Answer, Upstream, gguf
+from fakes.upstream import CERTIFICATE, Answer, Upstream, gguf
 from llmgw_agent.download import Connections, DownloadCancelled, Downloaded, DownloadFailed, download
 
 DATA = gguf(3_000_000)
@@ -442,6 +444,76 @@ def test_files_of_one_host_share_a_connection(upstream: Upstream, tmp_path: Path
     pool.clear()
 
     assert upstream.connections == 1
+
+
+class TestTls:
+    """The same over https."""
+
+    @pytest.fixture
+    def secure(self) -> Iterator[Upstream]:
+        with Upstream(tls=True) as server:
+            yield server
+
+    @pytest.fixture
+    def trusting(self) -> Iterator[Connections]:
+        pool = Connections(ssl_context=ssl.create_default_context(cafile=CERTIFICATE))
+        yield pool
+        pool.clear()
+
+    def test_it_is_fetched_and_gone_on_from(self, secure: Upstream, trusting: Connections, part: Path):
+        url = secure.put("/m.gguf", DATA, Answer(cut_after=1_000_000), Answer())
+
+        assert fetch(url, part, pool=trusting, **KNOWN) == WHOLE
+        assert secure.ranges() == [None, "bytes=1000000-"]
+
+    def test_a_certificate_that_nobody_vouches_for_is_said_and_not_tried_again(self, secure: Upstream, part: Path):
+        with pytest.raises(DownloadFailed) as failed:
+            fetch(secure.put("/m.gguf", DATA), part)
+
+        assert (failed.value.cause, failed.value.lasting) == ("unreachable", False)
+        assert failed.value.why == "its certificate: self-signed certificate"
+        assert (secure.connections, secure.asked) == (1, [])
+
+    def test_a_name_that_is_not_the_certificates_is_said(self, trusting: Connections, part: Path):
+        with Upstream("127.0.0.2", tls=True) as other, pytest.raises(DownloadFailed) as failed:
+            fetch(other.put("/m.gguf", DATA), part, pool=trusting)
+
+        assert "its certificate: IP address mismatch" in failed.value.why
+
+    def test_it_is_not_left_for_plain_http(
+        self, secure: Upstream, upstream: Upstream, trusting: Connections, part: Path
+    ):
+        url = secure.put("/m.gguf", DATA, Answer(status=302, headers={"Location": upstream.put("/m.gguf", DATA)}))
+
+        with pytest.raises(DownloadFailed) as failed:
+            fetch(url, part, pool=trusting, **KNOWN)
+
+        assert failed.value.why == "it answers 302 and leads to no web address, or away from https"
+        assert upstream.asked == []
+
+    def test_a_cancel_is_honoured_while_bytes_are_waited_for(self, secure: Upstream, trusting: Connections, part: Path):
+        url = secure.put("/m.gguf", DATA, Answer(stall_after=100_000))
+        deadline = time.monotonic() + 0.5
+
+        with pytest.raises(DownloadCancelled):
+            fetch(url, part, pool=trusting, cancelled=lambda: time.monotonic() > deadline, stall_s=60.0)
+
+        assert time.monotonic() - deadline < 1
+        assert part.read_bytes() == DATA[:100_000], "what was cut is no ciphertext"
+
+    def test_a_cancel_is_honoured_while_a_host_does_not_shake_hands(self, part: Path):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            deadline = time.monotonic() + 0.5
+
+            with pytest.raises(DownloadCancelled):
+                fetch(
+                    f"https://127.0.0.1:{silent.getsockname()[1]}/",
+                    part,
+                    cancelled=lambda: time.monotonic() > deadline,
+                    stall_s=60.0,
+                )
+
+            assert time.monotonic() - deadline < 1
 
 
 class TestFromFiles:
