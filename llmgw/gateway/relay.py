@@ -82,8 +82,8 @@ class Inbound:
 
     @property
     def response(self) -> web.StreamResponse:
-        """What was answered; something nobody reads where the client left before that."""
-        return self._response or web.Response(status=499)
+        assert self._response is not None, "every request is answered"
+        return self._response
 
     def header(self, name: str) -> list[str]:
         return self._request.headers.getall(name, [])
@@ -93,7 +93,6 @@ class Inbound:
 
         Raises:
             BadBody: over the limit, too slow, or not what its headers say.
-            ClientLeft: half of it was all there is.
         """
         limit, idle_s = self._bounds.body_bytes, self._bounds.body_idle_s
         if (self._request.content_length or 0) > limit:
@@ -115,8 +114,6 @@ class Inbound:
             raise BadBody(408, f"nothing of the body came for {idle_s:.0f} s") from None
         except (web.RequestPayloadError, aiohttp.http_exceptions.HttpProcessingError):
             raise BadBody(400, "the body is not what its headers say") from None
-        except ConnectionError:
-            raise ClientLeft from None
         return b"".join(pieces)
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:

@@ -205,15 +205,16 @@ def plays_stream(*pieces: bytes, end: str = "close", last: bool = True) -> Play:
     return plays_bytes(STREAM_HEAD + b"".join(map(piece, pieces)) + (LAST_PIECE if last else b""), end=end)
 
 
-async def well_behaved(connection: Connection, request: Request) -> None:
-    """Answers as llama-server does: JSON on a connection that is kept, a stream on one that is then closed."""
+async def well_behaved(connection: Connection, request: Request, *, begun: bool = False) -> None:
+    """Answers as llama-server does: JSON on a connection that is kept, a stream on one that is then closed.
+
+    `begun` is a stream whose head, and perhaps more, is out already.
+    """
     if request.path == "/v1/embeddings":
         data = [{"object": "embedding", "index": 0, "embedding": [0.5, -1.25, 3.0]}]
         await connection.send(answer({"object": "list", "model": "m", "data": data, "usage": {"prompt_tokens": 4}}))
     elif request.json.get("stream"):
-        await connection.send(STREAM_HEAD)
-        for part in (chat_events("hel", "lo"), None):
-            await connection.send(LAST_PIECE if part is None else piece(part))
+        await connection.send((b"" if begun else STREAM_HEAD) + piece(chat_events("hel", "lo")) + LAST_PIECE)
         connection.close()
     else:
         await connection.send(answer(chat_answer()))

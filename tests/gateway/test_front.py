@@ -252,10 +252,11 @@ async def test_a_compressed_body_is_read_and_counted_as_what_it_is(fleet, one):
     assert set(json.loads(said)["error"]) == {"message", "type", "param", "code"}
 
 
-async def test_f34_half_a_body_is_given_up(fleet):
+@pytest.mark.parametrize("begun", [b"", b"{"], ids=["nothing", "half"])
+async def test_f34_a_body_that_does_not_come_is_given_up(fleet, begun):
     await fleet.put_nothing(bounds=Bounds(body_idle_s=0.1))
 
-    said = await raw(fleet, POST + b"Content-Length: 100\r\n\r\n{")
+    said = await raw(fleet, POST + b"Content-Length: 100\r\n\r\n" + begun)
 
     assert said.startswith(b"HTTP/1.1 408")
     assert b'"error"' in said
