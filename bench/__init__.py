@@ -1,0 +1,1 @@
+"""Figures: each against a peer or a limit, measured in one run."""

@@ -1,0 +1,58 @@
+"""Reading a catalog: the first time, and after one file changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import yaml
+
+from bench.row import Row, least
+from llmgw.catalog.check import read_fleet
+from llmgw.catalog.parse import parse
+
+FILES = 2000
+TEXT = """# yaml-language-server: $schema=../schema/model.schema.json
+name: model-{n}
+description: One of many, to measure with.
+aliases: [alias-{n}]
+owner: team-{team}
+source:
+  from: https://hub.example/model-{n}.gguf
+  version: "2026-11"
+context_length: 32768
+max_output: 4096
+class: standard
+profiles:
+  - name: gpu
+    engine: llamacpp
+    gpu: {{class: l40s-48g, count: 1}}
+    parallel: 4
+    replicas: 7
+    priority: 100
+    memory_gib: 8
+  - name: cpu
+    engine: llamacpp
+    memory_gib: 24
+    cpu_cores: 8
+    parallel: 2
+    replicas: {n}
+    priority: 10
+"""
+SERVER = b"schema: 1\ncluster: lab\nnodes: [{name: n1, address: 10.0.0.1}]\nmirror: {base: 'http://a:1', api: 'http://a:2'}\n"
+
+
+def rows() -> Iterator[Row]:
+    files = {f"catalog/m{n}.yaml": TEXT.format(n=n, team=n % 9).encode() for n in range(FILES)}
+
+    def each(work: Callable[[bytes], object]) -> float:
+        return least(lambda: [work(data) for data in files.values()], times=3) / FILES * 1000
+
+    peer = each(lambda data: yaml.load(data, Loader=yaml.CSafeLoader))
+    yield Row("catalog: read one file, with positions", each(parse), "ms CPU", "CSafeLoader", peer)
+    whole = {"server.yaml": SERVER, **files}
+    first = least(lambda: read_fleet(whole), times=1) / FILES * 1000
+    yield Row("catalog: a file read and checked, first load", first, "ms CPU", must=6000 / 5000)
+    changed = [{**whole, "catalog/m7.yaml": TEXT.format(n=n, team=1).encode()} for n in range(9000, 9005)]
+    turn = iter(changed)
+    again = least(lambda: read_fleet(next(turn)), times=5) * 1000 * 5000 / FILES
+    yield Row("catalog: 5,000 files, one changed", again, "ms CPU", must=150)
