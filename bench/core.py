@@ -14,6 +14,8 @@ from fleets import NOW, SETTLED, model, node, profile, replica, wanting
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
+from llmgw.core.wanted import Wanted
+from llmgw_agent.protocol import ReplicaReport
 
 
 def rows() -> Iterator[Row]:
