@@ -27,6 +27,8 @@ class FakeControl:
         """Answer everything with 200 and this, when not None."""
         self.forgetful = False
         """Answer 409 to the next report that says `same`."""
+        self.forgot_at = 0
+        """How many posts there were when it last did."""
         self.keys: set[str] = set()
         self._address, self._hold_s = address, hold_s
         self._changed = asyncio.Event()
@@ -104,7 +106,7 @@ class FakeControl:
             return web.Response(text=self.text)
         if report.same:
             if self.forgetful or self.report is None or digest(self.report) != report.same:
-                self.forgetful = False
+                self.forgetful, self.forgot_at = False, len(self.posts)
                 return web.Response(status=409)
         else:
             self.report = report
