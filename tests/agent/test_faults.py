@@ -275,22 +275,23 @@ async def test_failures_are_forgiven_once_it_has_been_ready_for_long(agents, con
     await until(lambda: control.replica("m/cpu/0").attempts == 0)
 
 
-async def test_vo8_the_last_five_starts_are_kept_with_their_class(agents, control):
+async def test_vo8_the_last_starts_are_kept_with_their_class(agents, control, monkeypatch):
+    monkeypatch.setattr("llmgw_agent.logs.KEEP_STARTS", 2)  # five, elsewhere
     agents.engine(exit_message="error: start 0")
     control.order(agents.order())
     await agents.start()
     await control.sees(Phase.FAILED)
 
-    for attempt in range(1, 7):
+    for attempt in range(1, 4):
         agents.engine(exit_message=f"error: start {attempt}")
         control.order(agents.order(attempt=attempt))
         await until(lambda n=attempt: (r := control.replica("m/cpu/0")) and r.attempts == n + 1)
         await control.sees(Phase.FAILED)
 
     logs = sorted(agents.settings.state.glob("logs/*/*.log"))
-    assert [log.read_text().strip() for log in logs] == [f"error: start {n}" for n in range(2, 7)]
+    assert [log.read_text().strip() for log in logs] == [f"error: start {n}" for n in range(2, 4)]
     kept = [msgspec.json.decode(log.with_suffix(".json").read_bytes(), type=Dossier) for log in logs]
-    assert [(d.cause, d.attempt) for d in kept] == [("exited", n) for n in range(3, 8)]
+    assert [(d.cause, d.attempt) for d in kept] == [("exited", n) for n in range(3, 5)]
 
 
 async def test_what_failed_is_reported_until_it_is_ordered_no_more(agents, control):

@@ -169,7 +169,7 @@ def test_a_folder_with_no_model_or_two_is_refused(tmp_path):
         LlamaCpp().model(tmp_path)
 
 
-async def test_the_real_engine_starts_answers_drains_and_is_gone(agents, control):
+async def test_the_real_engine_starts_answers_is_adopted_drains_and_is_gone(agents, control):
     model = smollm2()
     agents.settings = replace(agents.settings, engine_paths=(), allow=(f"path:{model.parent}",))
     slow = replace(QUICK, wedged_after_s=60)
@@ -186,6 +186,10 @@ async def test_the_real_engine_starts_answers_drains_and_is_gone(agents, control
     assert answer.json()["usage"]["completion_tokens"] >= 1
     assert b"CUDA_VISIBLE_DEVICES=" in environment_of(r.pid)
     assert r.memory_bytes > 50 << 20
+    await agents.stop()
+    control.report = None
+    await agents.start()
+    assert (await control.sees(Phase.READY)).pid == r.pid
     control.order()
     await control.misses()
     assert agents.processes() == {}
