@@ -50,8 +50,8 @@ class TableFollower:
         """Called after each new table."""
         self.current: Snapshot | None = None
         """None: control has never given one to this gateway."""
-        self.away = False
-        """Whether control did not answer the last time."""
+        self.away = ""
+        """What is wrong with control. Empty: it answered the last time."""
 
     def load(self) -> None:
         """Take up the table of before the restart, if there is one that can be read."""
@@ -127,14 +127,15 @@ class TableFollower:
             log.warning("the table cannot be kept for a restart: %s", error)
 
     def _say_away(self, error: OperatorError) -> None:
-        if not self.away:
+        # Said when it begins and when it becomes something else, and not each time.
+        if error.what != self.away:
             log.warning("serving on with the last table: %s", error.sentence)
-        self.away = True
+        self.away = error.what
 
     def _say_back(self) -> None:
         if self.away:
             log.info("control answers again")
-        self.away = False
+        self.away = ""
 
 
 def _pause(failures: int) -> float:

@@ -61,6 +61,7 @@ async def test_a_gateway_that_is_told_to_stop_lets_its_streams_end(fleet, chat):
     await asyncio.wait({fleet.task}, timeout=5)
 
     assert fleet.task.done()
+    assert not any("cut off" in r.getMessage() for r in fleet.logged.records)
 
 
 async def test_what_does_not_end_in_time_is_cut_off_and_counted(fleet, chat):
