@@ -437,6 +437,17 @@ def test_the_first_bytes_are_judged_before_the_rest_comes(upstream: Upstream, pa
     assert part.stat().st_size == 0, "what was refused is not gone on from by the next call"
 
 
+def test_a_part_whose_first_bytes_are_refused_is_begun_again_and_not_refused_for_ever(upstream: Upstream, part: Path):
+    part.write_bytes(b"<html>" * 1000)
+
+    def check(head: bytes) -> None:
+        if head != DATA[:64]:
+            raise DownloadFailed("no", why="no weights", do="nothing", cause="not_weights", lasting=True)
+
+    assert fetch(upstream.put("/m.gguf", DATA), part, check_head=check, **KNOWN) == WHOLE
+    assert upstream.ranges() == [None]
+
+
 def test_files_of_one_host_share_a_connection(upstream: Upstream, tmp_path: Path):
     pool = Connections()
     for n in range(3):
