@@ -37,8 +37,10 @@ class Flags(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    usage = "llmgw-agent [unit] --control URL --node NAME --key-file FILE --state DIR [options]"
-    more = "llmgw-agent unit …, with the same options, prints a systemd unit that runs it with them."
+    usage = "llmgw-agent [unit | stop] --control URL --node NAME --key-file FILE --state DIR [options]"
+    more = (
+        "With the same options, `llmgw-agent unit …` prints a systemd unit, and `llmgw-agent stop …` ends what is left."
+    )
     flags = Flags(prog="llmgw-agent", usage=usage, description=DESCRIPTION, epilog=more, allow_abbrev=False)
     add = flags.add_argument
     add("--control", required=True, metavar="URL", help="control's URL")
@@ -130,9 +132,16 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def run(to: Settings) -> int:
-    """Run a node until SIGTERM or SIGINT. The exit code."""
+async def run(to: Settings, *, only_stop: bool = False) -> int:
+    """Run a node until SIGTERM or SIGINT. The exit code.
+
+    Args:
+        to: what it is told.
+        only_stop: take up what an earlier agent left, end it, and end.
+    """
     stop = asyncio.Event()
+    if only_stop:
+        stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     control = Control(to)
@@ -150,7 +159,7 @@ async def run(to: Settings) -> int:
         await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()  # a bug: it ends the agent with its traceback, and the engines go on
-        stuck = await node.end_engines() if to.stop_engines else ()
+        stuck = await node.end_engines() if to.stop_engines or only_stop else ()
     finally:
         for task in (work, told):
             task.cancel()
@@ -161,24 +170,23 @@ async def run(to: Settings) -> int:
     if stuck:
         LOG.error("engines could not be ended: %s", ", ".join(stuck))
         return 1
-    LOG.info("the agent ends; %s", "its engines have ended" if to.stop_engines else "its engines go on")
+    LOG.info("the agent ends; %s", "its engines have ended" if to.stop_engines or only_stop else "its engines go on")
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the command line and do it; the exit code, which means the same in every llmgw command."""
     words = list(sys.argv[1:] if argv is None else argv)
-    as_unit = words[:1] == ["unit"]
-    words = words[as_unit:]
+    word = words.pop(0) if words[:1] in (["unit"], ["stop"]) else ""
     flags = parser().parse_args(words)
     try:
-        if as_unit:
+        if word == "unit":
             print(unit.text([sys.executable, "-I", "-m", "llmgw_agent", *as_words(flags)]), end="")
             return 0
         log.setup(flags.log_level)
         to = settings(flags, os.environ.get("PATH", os.defpath))
         with only_one(to.state):
-            return asyncio.run(run(to))
+            return asyncio.run(run(to, only_stop=word == "stop"))
     except OperatorError as e:
         print(e, file=sys.stderr)
         return e.code

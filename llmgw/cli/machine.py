@@ -116,16 +116,17 @@ def _programs(machine: Machine) -> list[Program]:
         *("--key-file", str(keys / "gateway.key"), "--state", str(machine.state / "gateway")),
         *("--listen", f"127.0.0.1:{machine.gateway_port}"),
     ]
-    agent = [
-        *(python, "-m", "llmgw_agent", "--control", machine.operator.control, "--node", machine.node),
-        *("--key-file", str(keys / "node.key"), "--state", str(machine.state / "agent"), "--stop-engines"),
-        *("--allow-file", str(machine.state / "allow.json")),
+    told = [
+        *("--control", machine.operator.control, "--node", machine.node, "--key-file", str(keys / "node.key")),
+        *("--state", str(machine.state / "agent"), "--allow-file", str(machine.state / "allow.json")),
     ]
+    agent = [python, "-m", "llmgw_agent", *told, "--stop-engines"]
     # No new request first, then no new order, so that engines which end are not missed by anybody.
     programs = [Program("control", control, logs / "control.log", stops=2)]
     if machine.server.mirror is not None:
         programs.append(Program("mirror", _mirror(machine), logs / "mirror.log", stops=4))
-    programs.append(Program("agent", agent, logs / "agent.log", stops=3, stop_s=40.0))
+    stopping = [python, "-m", "llmgw_agent", "stop", *told]
+    programs.append(Program("agent", agent, logs / "agent.log", stops=3, stop_s=40.0, after=stopping))
     programs.append(Program("gateway", gateway, logs / "gateway.log", stops=1, stop_s=15.0))
     return programs
 

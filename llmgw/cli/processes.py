@@ -33,6 +33,8 @@ class Program:
     """Its turn when all are stopped: the lowest first."""
     stop_s: float = 10.0
     """What it may take to end when it is told to."""
+    after: Sequence[str] = ()
+    """What is run where it did not end well: it clears away what the process left."""
 
 
 class Processes:
@@ -97,18 +99,33 @@ class Processes:
         self._stopping = True
         for program in sorted(self._programs, key=lambda p: p.stops):
             process = self._running.get(program.name)
-            if process is None or process.returncode is not None:
+            if process is None:
                 continue
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-            try:
-                async with asyncio.timeout(program.stop_s):
-                    await process.wait()
-            except TimeoutError:
-                self._say(f"{program.name} did not end in {program.stop_s:.0f}s and was killed")
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+            if process.returncode is None:
+                await self._end(program, process)
+            if process.returncode and program.after:
+                await self._clear(program)
+
+    async def _end(self, program: Program, process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(program.stop_s):
                 await process.wait()
+        except TimeoutError:
+            self._say(f"{program.name} did not end in {program.stop_s:.0f}s and was killed")
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _clear(self, program: Program) -> None:
+        with program.log.open("ab") as log:
+            clearing = await asyncio.create_subprocess_exec(
+                *program.after, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(program.stop_s):
+                await clearing.wait()
 
 
 def _end_with_parent() -> None:

@@ -193,7 +193,7 @@ def steady_load(site: Site, model: str, *, clients: int = 2) -> Iterator[Load]:
 
 def pid_of(site: Site, name: str) -> int:
     """The process id of control, mirror, gateway or the agent of this site."""
-    words = {"agent": "-m llmgw_agent", "mirror": "-m llmgw mirror"}.get(name, f"-m llmgw {name}")
+    words = {"agent": "-m llmgw_agent --control", "mirror": "-m llmgw mirror"}.get(name, f"-m llmgw {name}")
     mark = str(site.machine.state)
     for process in psutil.process_iter(["pid", "cmdline"]):
         line = " ".join(process.info["cmdline"] or ())
