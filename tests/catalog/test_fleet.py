@@ -168,7 +168,7 @@ def test_what_could_not_be_read_as_a_file_counts_as_unreadable():
 def test_the_order_of_files_does_not_matter():
     files = [
         read_models(f"catalog/{n}.yaml", as_yaml(model))
-        for n, model in enumerate([named("a", "x"), named("b", "x"), named("c"), named("c"), named("d", state="no")])
+        for n, model in enumerate([named("a", "x"), named("b", "x"), *[named("c")] * 3, named("d", state="no")])
     ]
     keys = [read_keys(f"keys/{n}.yaml", as_yaml(KEY)) for n in range(3)]
 
