@@ -20,7 +20,8 @@ from llmgw.cli.key import write_key
 from llmgw.cli.processes import Processes, Program
 from llmgw.cli.seen import Operator
 from llmgw.errors import OperatorError, Refused
-from llmgw.net.http import Client, read_key
+from llmgw.net.http import Client
+from llmgw.net.key import read_key
 from llmgw.net.listen import is_loopback, listener
 
 READY_S = 30.0

@@ -115,8 +115,9 @@ class Loop:
         if plan.settled:
             orders, self.memory = compose(followed.wanted, seen, plan, now)
             await self._reports.publish(orders)
+            # A table of a fleet that has not spoken yet would take replicas away that serve.
+            await self._tables.publish(table(followed.wanted, seen, plan, now))
         self.plan = plan
-        await self._tables.publish(table(followed.wanted, seen, plan, now))
         self._say(plan)
         self._writer.offer(status(followed.wanted, seen, plan, now), followed.wanted)
         await self._act(plan)

@@ -33,8 +33,7 @@ def table(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> Table:
                 replicas[model].append(row)
     why = _reasons(plan)
     models = tuple(
-        _model(entry, tuple(sorted(replicas[name])), why.get(name, ""), settled=plan.settled)
-        for name, entry in sorted(wanted.models.items())
+        _model(entry, tuple(sorted(replicas[name])), why.get(name, "")) for name, entry in sorted(wanted.models.items())
     )
     keys = {k.sha256: TableKey(k.name, k.models) for k in sorted(wanted.keys, key=lambda k: k.sha256)}
     body = Table("", wanted.server.cluster, models, keys)
@@ -90,15 +89,13 @@ def _reasons(plan: Plan) -> Mapping[str, str]:
     return reasons
 
 
-def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str, *, settled: bool) -> TableModel:
+def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str) -> TableModel:
     model = entry.model
     rows = tuple(replicas)
     serving = any(r.state in (Serving.READY, Serving.SILENT) for r in rows)
     wanted = sum(counts(entry).values())
     if model.state == "stopped" or not wanted:
         why = "it is stopped"
-    elif not settled:
-        why = why or "the fleet is being looked at after a restart"
     return TableModel(
         name=model.name,
         kind=model.kind,

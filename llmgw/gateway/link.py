@@ -8,7 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.errors import Refused, Unreachable
+from llmgw.net.key import read_key
 
 MAX_TABLE_BYTES = 256 << 20
 
@@ -60,7 +61,7 @@ class ControlLink:
         body: bytes | None,
         limit_s: float,
     ) -> tuple[int, bytes]:
-        headers["Authorization"] = f"Bearer {self._key()}"
+        headers["Authorization"] = f"Bearer {read_key(self._key_file)}"
         limits = aiohttp.ClientTimeout(total=limit_s, sock_connect=5)
         try:
             async with self._session.request(
@@ -88,17 +89,3 @@ class ControlLink:
             )
         if status not in {200, 202, 204, 304}:
             raise Unreachable("control does not give the table", **given, do="see control's log")
-
-    def _key(self) -> str:
-        try:
-            key = self._key_file.read_text().strip()
-            why = "" if key.isascii() and key.isprintable() and key else "it holds no key"
-        except (OSError, ValueError) as error:
-            key, why = "", str(error)
-        if why:
-            raise OperatorError(
-                "control cannot be asked",
-                why=f"the key file {self._key_file}: {why}",
-                do="make a key with `llmgw key new gateway NAME` and put it there, on one line",
-            )
-        return key

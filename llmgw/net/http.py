@@ -17,6 +17,7 @@ import msgspec
 
 from llmgw.errors import OperatorError, Refused, Unreachable
 from llmgw.net.answers import Errored
+from llmgw.net.key import read_key
 
 T = TypeVar("T")
 
@@ -143,18 +144,3 @@ class Client:
                 do=f"see what listens at {self.base}",
             )
         return kind(said.what, why=said.why, do=said.do)
-
-
-def read_key(path: Path) -> str:
-    """The key in a file.
-
-    Raises:
-        Refused: it cannot be read, or holds none.
-    """
-    try:
-        key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as e:
-        raise Refused(f"the key file {path} cannot be read", why=str(e), do="name another file, or make it") from None
-    if not key:
-        raise Refused(f"the key file {path} is empty", why="it should hold one key", do="write the key into it")
-    return key

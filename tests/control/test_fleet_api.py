@@ -232,3 +232,27 @@ async def test_a_repository_that_is_not_there_is_said_before_anything_listens(tm
     with pytest.raises(Unreachable, match=r"there is no repository at .*nothing\.git"):
         async with a_control(tmp_path, repo=str(tmp_path / "nothing.git")):
             pass
+
+
+async def test_no_table_is_given_before_every_node_has_spoken(tmp_path):
+    # A restarted control that has heard of no replica yet would take away those that serve.
+    async with a_control(tmp_path, files={"m": a_model(), "server": a_server("n1", "n2")}) as site:
+        gateway, first, second = site.client("gateway", "g1"), site.node("n1"), site.node("n2")
+        serving = asyncio.create_task(first.serve())
+        await until(lambda: _known(site.client("operator", "ana"), "n1"))
+        early = await gateway.call("GET", "/gateway/v1/table")
+        other = asyncio.create_task(second.serve())
+        table = await until(lambda: _table(gateway, "m/cpu/0"))
+        serving.cancel()
+        other.cancel()
+
+    assert early.status == 503
+    assert [m.name for m in table.models] == ["m"]
+
+
+async def _known(operator, node):
+    answer = await operator.call("GET", "/v1/status")
+    if answer.status != 200:
+        return None
+    seen = msgspec.json.decode(answer.body, type=Live).observed.nodes
+    return [n for n in seen if n.name == node and n.age_s is not None]
