@@ -55,19 +55,17 @@ class Part:
         self._sum, self.head, self.size = hashlib.sha256(), b"", 0
 
     def write(self, chunk: bytes) -> None:
-        # A full disk takes the first half of a chunk and refuses the rest. What
-        # it took is counted, so that length and sum go on saying the same.
+        """Append. After an OSError the part is of no more use: whoever opens it next takes up what the disk took."""
         rest = memoryview(chunk)
-        while rest:
-            taken = os.write(self._fd, rest)
-            self._count(rest[:taken])
-            rest = rest[taken:]
+        while rest:  # a disk that is nearly full takes the first half of a chunk
+            rest = rest[os.write(self._fd, rest) :]
+        self._count(chunk)
 
     def sync(self) -> None:
         os.fsync(self._fd)
 
-    def _count(self, block: bytes | memoryview) -> None:
+    def _count(self, block: bytes) -> None:
         self._sum.update(block)
         self.size += len(block)
         if len(self.head) < HEAD_BYTES:
-            self.head += bytes(block[: HEAD_BYTES - len(self.head)])
+            self.head += block[: HEAD_BYTES - len(self.head)]

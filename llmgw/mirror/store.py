@@ -278,9 +278,10 @@ class Store:
             return True
 
     def _forget(self, key: str) -> None:
-        version = self._versions.pop(key, None)
+        version = self._versions.get(key)
         if version is not None:
             self._records.forget(version.record.name, version.record.version)
+            del self._versions[key]
 
     def _folders(self) -> Iterator[tuple[str, str]]:
         """The name and version of every folder that can be one."""

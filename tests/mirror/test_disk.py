@@ -86,7 +86,7 @@ class TestTheMirror:
         assert upstream.asked == []
 
     async def test_a_size_that_only_upstream_knows_is_enough_to_see_it(self, small: Any, upstream: Upstream):
-        await small.ask(**{"from": upstream.put("/m.gguf", DATA)})
+        await small.ask(**{"from": upstream.put("/m.gguf", DATA, Answer(bytes_per_s=500_000))})
 
         assert "it needs 3.0 MB" in (await small.until("failed"))["failure"]["message"]
         assert upstream.sent_bytes < len(DATA)

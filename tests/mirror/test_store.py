@@ -44,6 +44,14 @@ def store(root: Path) -> Store:
     return opened
 
 
+def opened(root: Path) -> Store:
+    """The store that the next process would have."""
+    store = Store(root)
+    store.make_folders()
+    store.open()
+    return store
+
+
 class TestByHand:
     """What people copy in is listed, hashed, and served."""
 
@@ -77,11 +85,12 @@ class TestByHand:
 
         assert (await mirror.until("present"))["files"][0]["sha256"] == SHA
 
-    async def test_what_is_changed_by_hand_is_hashed_again(self, start: Callable[..., Any], root: Path):
+    @pytest.mark.parametrize("size", [1_000_000, 999_999])
+    async def test_what_is_changed_by_hand_is_hashed_again(self, start: Callable[..., Any], root: Path, size: int):
         put(root, "m/1/m.gguf")
         mirror = await start()
         await mirror.until("present")
-        other = gguf(1_000_000, seed=3)
+        other = gguf(size, seed=3)
 
         put(root, "m/1/m.gguf", other)
 
@@ -92,13 +101,8 @@ class TestByHand:
         put(root, "m/1/m.gguf")
         first = await start()
         held = await first.until("present")
-        shutil.copytree(root / "_state/m", root / "_state/kept")
-        store = Store(root, settle_s=3600)
 
-        store.make_folders()
-        store.open()
-
-        version = store.version("m/1")
+        version = opened(root).version("m/1")
         assert version is not None
         assert [f.sha256 for f in version.served.values()] == [f["sha256"] for f in held["files"]]
 
@@ -257,11 +261,8 @@ class TestDamaged:
 
     async def test_a_restart_compares_sizes_with_the_record(self, published: Any):
         os.truncate(published.root / "m/1/m.gguf", 17)
-        store = Store(published.root)
-        store.make_folders()
-        store.open()
 
-        version = store.version("m/1")
+        version = opened(published.root).version("m/1")
 
         assert version is not None
         assert version.failure is not None
@@ -339,29 +340,29 @@ class TestPublishing:
             store.publish(self.tree(store, 0), self.record(0))
 
         assert (root / there).read_bytes() == b"mine"
-        store.look()
-        assert all(not v.record.fetched for v in store.versions())
+        assert all(not v.record.fetched for v in opened(root).versions())
+
+    def test_nor_is_what_was_published_before(self, root: Path, store: Store):
+        store.publish(self.tree(store, 0), self.record(0))
+
+        with pytest.raises(FileExistsError):
+            store.publish(self.tree(store, 1), self.record(1))
+
+        (version,) = opened(root).versions()
+        assert [(f.sha256, f.url) for f in version.served.values()] == [(self.record(0).files[0].sha256, "http://x")]
 
     def test_a_record_without_its_version_is_forgotten(self, root: Path, store: Store):
         store.publish(self.tree(store, 0), self.record(0))
         shutil.rmtree(root / "m/1")
 
-        again = Store(root)
-        again.make_folders()
-        again.open()
-
-        assert again.versions() == []
+        assert opened(root).versions() == []
         assert not (root / "_state/m").exists()
 
     def test_a_record_that_cannot_be_read_costs_a_hashing_and_no_version(self, root: Path, store: Store):
         store.publish(self.tree(store, 0), self.record(0))
         (root / "_state/m/1.json").write_text("{")
 
-        again = Store(root)
-        again.make_folders()
-        again.open()
-
-        assert [(v.record.key, v.state) for v in again.versions()] == [("m/1", "verifying")]
+        assert [(v.record.key, v.state) for v in opened(root).versions()] == [("m/1", "verifying")]
 
 
 class TestTheDisk:
