@@ -252,7 +252,7 @@ class WorktreeSource:
                 files=files,
                 bad=bad,
                 identity=identity,
-                dirty=identity != head.identity or head.commit == UNBORN,
+                dirty=identity != head.identity,
                 rewritten=was_another and not leads(repo, ObjectID(before.encode()), ObjectID(head.commit.encode())),
             )
 

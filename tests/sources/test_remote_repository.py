@@ -100,21 +100,24 @@ def test_at_fetches_where_nothing_was_polled_yet(fleet: Fleet, source: Source):
 
 
 def test_force_pushes_and_branches_made_again_are_followed_for_ever(fleet: Fleet, source: Source, tmp_path: Path):
+    old = fleet.push({"catalog/old.yaml": b"name: old\n"})
+    fleet.push({"catalog/old.yaml": None})
     source.poll()
     said = []
     for n in range(14):
-        if n % 7 == 2:  # To before where our history begins.
-            fleet.clone("reset", "-q", "--hard", fleet.clone("rev-list", "--max-parents=0", "HEAD"))
-            fleet.push({})
+        if n % 7 == 2:  # To before where our history begins, and what was removed there.
+            fleet.clone("reset", "-q", "--hard", old)
         elif n % 7 == 4:  # An unrelated root.
             fleet.clone("checkout", "-q", "--orphan", f"root{n}")
         commit = fleet.push({f"catalog/m{n}.yaml": b"name: m\n"})
         found = source.poll()
         assert found.commit == commit
         assert f"catalog/m{n}.yaml" in found.files
+        assert ("catalog/old.yaml" in found.files) is (n > 1)
         said.append(found.rewritten)
 
     assert [n for n, rewritten in enumerate(said) if rewritten] == [2, 4, 9, 11]
+    assert [copy.name for copy in copies(tmp_path / "state")] == ["copy-1"]
     assert shallow(tmp_path / "state") == 1
     fsck(tmp_path / "state")
 
@@ -174,6 +177,17 @@ def test_trailers_before_what_is_held_are_fetched_when_they_matter(fleet: Fleet,
 
     assert [t.value for t in source.trailers_since(since)] == ["3"]
     fsck(tmp_path / "state")
+
+
+def test_a_rewritten_history_that_is_held_asks_the_server_for_no_more(fleet: Fleet, source: Source, server: GitServer):
+    since = source.poll().commit
+    fleet.clone("commit", "-q", "--amend", "-m", "amended\n\nLlmgw-Allow-Removals: 3")
+    fleet.push({}, "last\n\nLlmgw-Allow-Removals: 1")
+    source.poll()
+    server.asked.clear()
+
+    assert [t.value for t in source.trailers_since(since)] == ["1"]
+    assert server.requests == 0
 
 
 def test_what_was_fetched_outlives_the_process(fleet: Fleet, server: GitServer, tmp_path: Path):

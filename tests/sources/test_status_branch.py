@@ -174,6 +174,7 @@ def test_case_12_a_file_that_is_written_no_more_is_removed_and_one_that_never_wa
 
 def test_case_14_what_counts_is_the_branch_and_not_what_was_written_last(fleet: Fleet, url: str, opens: Open):
     status = opens(url)
+    write(status, {"README.md": b"before"})
     write(status)
     edited = by_hand(fleet, {"README.md": b"edited", "models/a/a.yaml": None})
 
@@ -310,12 +311,30 @@ def test_a_push_that_fails_is_said_and_the_next_one_is_made(
     assert first in commits(fleet)
 
 
-@pytest.mark.parametrize("hook", ["pre-receive", "update"])
-def test_case_16_a_hook_that_refuses_is_said_in_its_own_words(fleet: Fleet, remote: str, opens: Open, hook: str):
-    (fleet.path / "hooks").mkdir(exist_ok=True)
-    path = fleet.path / "hooks" / hook
-    path.write_text("#!/bin/sh\necho 'author llmgw@lab is not a member' >&2\nprintf '\\033[2J' >&2\nexit 1\n")
+def test_a_refusal_is_a_lost_race_where_the_branch_has_moved(fleet: Fleet, remote: str, opens: Open):
+    # Whatever words a server has for it: this one says that its hook declined.
+    status = opens(remote)
+    write(status)
+    first = fleet.bare("rev-parse", REF)
+    moved = by_hand(fleet, {"NOTES.md": b"theirs"})
+    fleet.bare("update-ref", REF, first)
+    hook(fleet, "pre-receive", f"[ -e moved ] && exit 0\ntouch moved\necho {moved} > {REF}\nexit 1")
+
+    made = write(status, {**FILES, "README.md": b"new"})
+
+    assert commits(fleet) == [made, moved, first]
+
+
+def hook(fleet: Fleet, name: str, script: str) -> None:
+    path = fleet.path / "hooks" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["pre-receive", "update"])
+def test_case_16_a_hook_that_refuses_is_said_in_its_own_words(fleet: Fleet, remote: str, opens: Open, name: str):
+    hook(fleet, name, "echo 'author llmgw@lab is not a member' >&2\nprintf '\\033[2J' >&2\nexit 1")
 
     with pytest.raises(Refused) as refused:
         write(opens(remote))
@@ -360,6 +379,7 @@ def test_the_preflight_passes_before_and_after_the_first_commit(url: str, opens:
 def test_a_branch_that_was_deleted_is_made_again(fleet: Fleet, url: str, opens: Open):
     status = opens(url)
     write(status)
+    write(status, {**FILES, "README.md": b"again"})
     fleet.bare("update-ref", "-d", REF)
 
     assert status.read() is None
@@ -374,11 +394,13 @@ def test_a_branch_that_was_deleted_is_made_again(fleet: Fleet, url: str, opens: 
 def test_a_deletion_that_nobody_was_told_of_is_found_at_the_next_write(fleet: Fleet, url: str, opens: Open):
     status = opens(url)
     write(status)
+    write(status, {**FILES, "README.md": b"again"})
     fleet.bare("update-ref", "-d", REF)
 
     made = write(status, {**FILES, "README.md": b"new"}, now=NOW + 1)
 
     assert commits(fleet) == [made]
+    assert write(status, {**FILES, "README.md": b"newer"}, now=NOW + 2) == commits(fleet)[0]
 
 
 def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_then_given_up(fleet: Fleet, url: str, opens: Open):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.real_git import Fleet
+from fakes.real_git import SERVER_YAML, Fleet
 from llmgw.sources.git import Source, open_source
 
 pytestmark = pytest.mark.needs_git
@@ -89,6 +89,24 @@ def test_a_clock_that_went_back_brings_no_old_trailer_in_again(fleet: Fleet):
     fleet.push({}, "later")
 
     assert said(follow(fleet), since) == [f"{ALLOW}=2"]
+
+
+def test_a_first_commit_from_the_future_is_not_new(tmp_path: Path):
+    fleet = Fleet(tmp_path)
+    fleet.time += 10_000
+    fleet.push({"server.yaml": SERVER_YAML}, f"from the future\n\n{ALLOW}: 1")
+    fleet.clone("branch", "side")
+    fleet.time -= 20_000
+    fleet.push({}, "second")
+    fleet.push({}, "third")
+    since = fleet.push({}, "applied")
+    fleet.clone("checkout", "-q", "side")
+    fleet.clone.commit({"catalog/b.yaml": b"name: b\n"}, "aside", fleet.time + 1)
+    fleet.clone("checkout", "-q", "main")
+    fleet.clone("merge", "-q", "--no-ff", "-m", "merge", "side", time=fleet.time + 2)
+    fleet.push({}, "later")
+
+    assert said(follow(fleet), since) == []
 
 
 def test_a_rewritten_history_does_not_repeat_what_was_allowed_once(fleet: Fleet):

@@ -10,7 +10,9 @@ import pytest
 
 from fakes.real_git import SERVER_YAML, Fleet, Git
 from llmgw.errors import Refused, Unreachable
+from llmgw.sources import worktree
 from llmgw.sources.git import Source, open_source
+from llmgw.sources.scope import Reading
 from llmgw.sources.snapshot import UNBORN
 
 pytestmark = pytest.mark.needs_git
@@ -122,6 +124,45 @@ def test_pipes_sockets_and_nested_repositories_are_said_and_not_waited_for(fleet
         "catalog/pipe.yaml": "is neither a file nor a folder",
         "catalog/socket.yaml": "is neither a file nor a folder",
     }
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_becomes_a_link_between_the_look_and_the_opening_is_not_followed(tmp_path: Path, kind: str):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/a.yaml").write_bytes(b"secret")
+    (tmp_path / "file").symlink_to("outside/a.yaml")
+    (tmp_path / "folder").symlink_to("outside")
+    reading = Reading()
+    top = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+            getattr(worktree, f"_{kind}")(reading, top, kind, "catalog/a.yaml" if kind == "file" else "catalog")
+    finally:
+        os.close(top)
+
+    assert reading.result() == ({}, ())
+
+
+def test_what_becomes_a_pipe_between_the_look_and_the_opening_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    reading = Reading()
+    top = os.open(tmp_path, os.O_RDONLY)
+    try:
+        worktree._file(reading, top, "pipe", "catalog/a.yaml")
+    finally:
+        os.close(top)
+
+    files, bad = reading.result()
+    assert (files, [entry.why for entry in bad]) == ({}, ["is neither a file nor a folder"])
+
+
+def test_an_entry_that_cannot_be_read_makes_another_identity(fleet: Fleet):
+    before = follow(fleet.clone).poll()
+    (fleet.clone.at / "catalog/link.yaml").symlink_to("a.yaml")
+
+    found = follow(fleet.clone).poll()
+
+    assert (found.identity != before.identity, found.dirty) == (True, True)
 
 
 def test_a_link_is_the_same_problem_committed_or_not(fleet: Fleet):
