@@ -58,8 +58,8 @@ class Branch(Protocol):
     def opened(self) -> AbstractContextManager[Repo]:
         """The repository that has the objects."""
 
-    def siblings(self, prefix: str = "") -> list[str]:
-        """The names of the branches that exist and begin so, sorted."""
+    def siblings(self) -> list[str]:
+        """The names of the branches that exist, sorted."""
 
     def swap(self, old: ObjectID | None, new: ObjectID, objects: Sequence[ShaFile]) -> bool:
         """Points the branch at `new` if it points at `old` now; None is that it does not exist.
@@ -149,9 +149,9 @@ class LocalBranch:
     def opened(self) -> AbstractContextManager[Repo]:
         return opened(self._path)
 
-    def siblings(self, prefix: str = "") -> list[str]:
+    def siblings(self) -> list[str]:
         with self.opened() as repo:
-            return [name for name in branches(repo) if name.startswith(prefix)]
+            return branches(repo)
 
     def swap(self, old: ObjectID | None, new: ObjectID, objects: Sequence[ShaFile]) -> bool:
         with self.opened() as repo:

@@ -58,6 +58,7 @@ class Clone:
         self._limits = limits
         self._lock = Lock(home / "lock", of=f"the copy of {remote.shown}")
         self._at = self._newest()
+        self._made = _number(self._at) if self._at is not None else 0
         self._tip: ObjectID | None = None
 
     def look(self) -> Look | None:
@@ -68,7 +69,7 @@ class Clone:
         try:
             found = self._more(held)
         except (Damaged, OverBudget) as e:
-            log.warning("the copy of a repository is made anew", extra={"repository": self.shown, "why": str(e)})
+            log.info("the copy of a repository is made anew", extra={"repository": self.shown, "why": str(e)})
             tip = self._fresh(1)
             found = Look(tip, rewritten=self._misses(held)) if tip is not None else None
         if found is not None:
@@ -98,8 +99,8 @@ class Clone:
         with repo:
             yield repo
 
-    def siblings(self, prefix: str = "") -> list[str]:
-        names = self._remote.refs(HEADS + prefix.encode())
+    def siblings(self) -> list[str]:
+        names = self._remote.refs(HEADS)
         return sorted(name.removeprefix(HEADS).decode("utf-8", "backslashreplace") for name in names)
 
     def swap(self, old: ObjectID | None, new: ObjectID, objects: Sequence[ShaFile]) -> bool:
@@ -149,8 +150,8 @@ class Clone:
                 if fetched.tip is None or only not in (None, fetched.tip):
                     return None
                 self._take(repo, pack, fetched)
-            before, number = self._at, 1 if self._at is None else _number(self._at) + 1
-            self._at = making.rename(self._home / f"copy-{number}")
+            self._made += 1
+            before, self._at = self._at, making.rename(self._home / f"copy-{self._made}")
             self._tip = fetched.tip
         except OverBudget:
             raise Refused(
@@ -199,8 +200,11 @@ class Clone:
             self._tidy(new)
 
     def _misses(self, old: ObjectID) -> bool:
-        with self.opened() as repo:
-            return not leads(repo, old, self._tip or old)
+        try:
+            with self.opened() as repo:
+                return not leads(repo, old, self._tip or old)
+        except Damaged:
+            return True
 
     def _tidy(self, tip: ObjectID) -> None:
         if self._at is not None and len(list(self._at.glob("objects/pack/*.pack"))) >= MAX_PACKS:

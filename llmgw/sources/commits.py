@@ -95,11 +95,11 @@ def commit_of(tree: ObjectID, parent: ObjectID | None, *, message: str, author: 
     commit = Commit()
     commit.tree = tree
     commit.parents = [parent] if parent is not None else []
-    commit.author = commit.committer = " ".join(author.split()).encode()
+    commit.author = commit.committer = " ".join(author.split()).encode("utf-8", "replace")
     commit.author_time = commit.commit_time = int(now)
     commit.author_timezone = commit.commit_timezone = 0
     commit.encoding = b"UTF-8"
-    commit.message = (message.strip() + "\n").encode()
+    commit.message = (message.strip() + "\n").encode("utf-8", "replace")
     return commit
 
 

@@ -9,28 +9,25 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from dulwich.objects import ObjectID
-from dulwich.refs import Ref
-from dulwich.repo import Repo
 
-from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.errors import OperatorError, Refused
 from llmgw.sources.branch import Branch, LocalBranch, read_tip, readable
 from llmgw.sources.clone import Clone
-from llmgw.sources.history import leads, trailers_between
-from llmgw.sources.objects import Damaged, is_commit, target
+from llmgw.sources.history import trailers_between
+from llmgw.sources.objects import is_commit
 from llmgw.sources.remote import Limits, Remote
-from llmgw.sources.repository import no_branch, opened
+from llmgw.sources.repository import control_folders, no_branch, opened
 from llmgw.sources.revision import resolve
-from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer, identity_of
+from llmgw.sources.snapshot import Blob, Snapshot, Trailer
 from llmgw.sources.tree import snapshot_of
-from llmgw.sources.worktree import read_worktree
+from llmgw.sources.worktree import WorktreeSource
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +62,9 @@ class Source(Protocol):
     def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
         """The trailers of the commits after this one, up to what was last polled.
 
-        Where the way from it is not known, and for None, only those of the last
-        commit itself: a rewritten history may repeat what was allowed once.
+        None is that nothing was applied yet, and nothing is new to it. Where the way
+        from a commit is not known, only those of the last commit count: a
+        rewritten history may repeat what was allowed once.
         """
 
     def watch_paths(self) -> tuple[Path, ...]:
@@ -132,7 +130,11 @@ def local_path(url: str) -> Path | None:
     Raises:
         Refused: it is neither.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise _unknown("it") from None
     if "://" not in url:
         host, colon, _ = url.partition(":")
         if colon and "/" not in host and not Path(url).exists():
@@ -153,6 +155,8 @@ class BranchSource:
         self._branch = branch
         self._watch = watch
         self._last: Snapshot | None = None
+        self._rewritten = False
+        """Seen, and not said yet: the look that saw it could not be read."""
         # Whoever gave up waiting for a poll may ask again while it still runs.
         self._one_at_a_time = threading.Lock()
 
@@ -161,8 +165,10 @@ class BranchSource:
             look = self._branch.look()
             if look is None:
                 raise no_branch(self.shown, self._branch.name, self._branch.siblings())
+            self._rewritten = self._rewritten or look.rewritten
             self._last = self._read(look.tip)
-            return replace(self._last, rewritten=look.rewritten)
+            rewritten, self._rewritten = self._rewritten, False
+            return replace(self._last, rewritten=rewritten)
 
     def held(self) -> Snapshot | None:
         with self._one_at_a_time:
@@ -184,13 +190,12 @@ class BranchSource:
 
     def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
         with self._one_at_a_time:
-            new = self._last.commit if self._last else None
-            if new is None:
+            if commit is None or self._last is None:
                 return ()
-            old = commit or new
-            found, way_known = self._trailers(old, new)
-            if not way_known and not self._holds(old) and self._deepen():
-                found, way_known = self._trailers(old, new)
+            new = self._last.commit
+            found, way_known = self._trailers(commit, new)
+            if not way_known and not self._holds(commit) and self._deepen():
+                found, way_known = self._trailers(commit, new)
             if not way_known:
                 log.warning(
                     "the commits between two are not known: only the last one's trailers count",
@@ -202,7 +207,7 @@ class BranchSource:
         if self._watch is None:
             return ()
         with opened(self._watch) as repo:
-            return _control_folders(repo)
+            return control_folders(repo)
 
     def close(self) -> None:
         self._branch.close()
@@ -231,86 +236,9 @@ class BranchSource:
         return {blob.id: blob for blob in self._last.files.values()} if self._last else {}
 
 
-class WorktreeSource:
-    """The files of a working copy as they are, committed or not."""
-
-    def __init__(self, root: Path) -> None:
-        self.shown = str(root)
-        self._root = root
-        self._head: Snapshot | None = None
-        self._one_at_a_time = threading.Lock()
-
-    def poll(self) -> Snapshot:
-        with self._one_at_a_time, self._opened() as repo:
-            before = self._head.commit if self._head else UNBORN
-            head = self._read_head(repo)
-            files, bad = read_worktree(self._root).result()
-            identity = identity_of(files, bad)
-            was_another = before not in (UNBORN, head.commit)
-            return replace(
-                head,
-                files=files,
-                bad=bad,
-                identity=identity,
-                dirty=identity != head.identity,
-                rewritten=was_another and not leads(repo, ObjectID(before.encode()), ObjectID(head.commit.encode())),
-            )
-
-    def held(self) -> Snapshot | None:
-        return self.poll()
-
-    def at(self, rev: str) -> Snapshot:
-        with self._one_at_a_time, self._opened() as repo:
-            return snapshot_of(repo, resolve(repo, rev, self.shown), {})
-
-    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
-        with self._one_at_a_time, self._opened() as repo:
-            head = self._read_head(repo).commit
-            if head == UNBORN:
-                return ()
-            return trailers_between(repo, ObjectID((commit or head).encode()), ObjectID(head.encode()))[0]
-
-    def watch_paths(self) -> tuple[Path, ...]:
-        with self._opened() as repo:
-            root = self._root.resolve()
-            return (root, *(folder for folder in _control_folders(repo) if folder != root / ".git"))
-
-    def close(self) -> None:
-        """Holds nothing."""
-
-    def _read_head(self, repo: Repo) -> Snapshot:
-        tip = target(repo, Ref(b"HEAD"))
-        if tip is None:
-            self._head = Snapshot(UNBORN, 0, "", "", identity_of({}, ()), {}, ())
-        elif self._head is None or self._head.commit != tip.decode():
-            known = {blob.id: blob for blob in self._head.files.values()} if self._head else {}
-            self._head = snapshot_of(repo, tip, known)
-        return self._head
-
-    @contextmanager
-    def _opened(self) -> Iterator[Repo]:
-        try:
-            with opened(self._root) as repo:
-                if repo.bare:
-                    raise Refused(
-                        f"{self._root} has no working copy",
-                        why="it is a bare repository",
-                        do="follow it in head mode",
-                    )
-                yield repo
-        except Damaged as e:
-            raise Unreachable(f"{self._root} cannot be read", why=str(e), do="run git fsck in it") from None
-
-
-def _control_folders(repo: Repo) -> tuple[Path, ...]:
-    """Where HEAD is, and where the refs are: two folders in a linked working copy."""
-    found = (Path(repo.controldir()).resolve(), Path(repo.commondir()).resolve())
-    return tuple(dict.fromkeys(found))
-
-
 def _unknown(scheme: str) -> Refused:
     return Refused(
         "the repository's address is none that llmgw follows",
-        why=f"{scheme or 'it'} is not a path, file:// on this machine, http:// or https://",
+        why=f"{scheme} is not a path, file:// on this machine, http:// or https://",
         do="give the repository's path or its https address",
     )

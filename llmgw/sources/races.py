@@ -29,17 +29,19 @@ def until_won(attempt: Callable[[int], tuple[bool, T]], *, shown: str, branch: s
     Raises:
         Unreachable: every one was lost.
     """
+    why, do = "", ""
     for tries in range(TRIES):
         try:
             won, value = attempt(tries)
         except Busy:
-            won = False
+            why, do = "it was locked", "if no git is at work there, remove the .lock file beside the branch"
         else:
             if won:
                 return value
+            why, do = "others pushed to it", "nothing: it is tried again"
         time.sleep(FIRST_WAIT_S * 2**tries * random.uniform(0.5, 1.5))  # noqa: S311 - spreads, hides nothing
     raise Unreachable(
         f"nothing was written to {branch} of {shown}",
-        why=f"others pushed to it each of the {TRIES} times",
-        do="nothing: it is tried again",
+        why=f"{why} each of the {TRIES} times",
+        do=do,
     )

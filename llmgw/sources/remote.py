@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from dulwich.client import HttpGitClient
 from dulwich.errors import GitProtocolError, HangupException
@@ -71,13 +71,13 @@ class Remote:
             raise Refused(
                 "the repository's address carries a password",
                 why="addresses end in logs, in errors and in the status",
-                do="put the password into a file and give --token-file",
+                do="put the password into a file and give --git-token-file",
             )
         host = parts.netloc.rpartition("@")[2]
         self.shown = urlunsplit((parts.scheme, host, parts.path, "", ""))
         self._base = f"{parts.scheme}://{host}"
         self._path = parts.path
-        self._user = parts.username or USER
+        self._user = unquote(parts.username) if parts.username else USER
         self._token_file = token_file
         self._limits = limits
         self._wire = Wire(self.shown, connect_s=limits.connect_s, read_s=limits.read_s)
@@ -126,7 +126,7 @@ class Remote:
             nonlocal written
             written += len(data)
             if written > self._limits.pack_bytes:
-                raise OverBudget
+                raise OverBudget("what was pushed is too large to fetch with its history")
             try:
                 return into.write(data)
             except OSError as e:

@@ -46,6 +46,12 @@ def opened(path: Path) -> Iterator[Repo]:
             raise _no_access(path, e) from None
 
 
+def control_folders(repo: Repo) -> tuple[Path, ...]:
+    """Where HEAD is, and where the refs are: two folders in a linked working copy."""
+    found = (Path(repo.controldir()).resolve(), Path(repo.commondir()).resolve())
+    return tuple(dict.fromkeys(found))
+
+
 def branch_ref(branch: str) -> Ref:
     return Ref(HEADS + branch.encode())
 

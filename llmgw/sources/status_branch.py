@@ -22,7 +22,7 @@ from llmgw.sources.objects import is_commit, load, load_commit
 from llmgw.sources.races import until_won
 from llmgw.sources.remote import Limits
 from llmgw.sources.revision import resolve
-from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES
+from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES
 from llmgw.sources.snapshot import Trailer
 
 OWNED = (
@@ -223,7 +223,7 @@ def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
 def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:
     commit = load_commit(repo, commit_id)
     files: dict[str, bytes] = {}
-    left = MAX_ENTRIES
+    left, room = MAX_ENTRIES, MAX_TOTAL_BYTES
     todo = [
         entry for entry in load(repo, commit.tree, Tree).iteritems() if entry.path.decode("utf-8", "replace") in OWNED
     ]
@@ -231,7 +231,7 @@ def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:
         here, mode, object_id = todo.pop()
         path = here.decode("utf-8", "replace")
         left -= 1
-        if left < 0 or path.count("/") > MAX_DEPTH:
+        if left < 0 or room < 0 or path.count("/") > MAX_DEPTH:
             raise Refused(
                 f"the status of {commit_id.decode()[:10]} was not read",
                 why="somebody put more on the branch than a status has",
@@ -241,6 +241,7 @@ def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:
             todo += [entry.in_path(here) for entry in load(repo, object_id, Tree).iteritems()]
         elif stat.S_ISREG(mode):
             files[path] = load(repo, object_id, Blob).data
+            room -= len(files[path])
     return StatusTree(
         commit=commit_id.decode(),
         files=dict(sorted(files.items())),

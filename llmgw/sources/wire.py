@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import threading
 import weakref
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ class Wire(urllib3.PoolManager):
             (failed.NewConnectionError, "nothing answers at its address", "check that the server runs"),
             (failed.ConnectTimeoutError, "no connection in time", "check the network between here and there"),
             (failed.ReadTimeoutError, "it stopped answering", "nothing: it is tried again"),
-            (failed.SSLError, "its certificate is not trusted", "add its authority to the system's certificates"),
+            (failed.SSLError, *_of_tls(error)),
             (failed.ResponseError, "it redirects in circles", "check the address"),
         ):
             if isinstance(error, kind):
@@ -125,24 +126,24 @@ class Wire(urllib3.PoolManager):
                 why="what answers there is not git over HTTP; it may be a page to log in",
                 do="check the address: it is the one that git clone takes",
             )
-        if status in (401, 403):
-            return Refused(
-                f"{shown} refused us",
-                why=f"the server answers {status}: the token is missing, wrong, or has not this right",
-                do="put a token that may do this into the file given with --token-file",
-            )
-        if status in (404, 410):
-            return Refused(
-                f"there is no repository at {shown}",
-                why=f"the server answers {status}, as many do for a private one without a token too",
-                do="check the address, or give --token-file",
-            )
-        if status == 429 or (status == 503 and "Retry-After" in response.headers):
+        if status == 429 or (status in (403, 503) and "Retry-After" in response.headers):
             return Throttled(
                 f"{shown} asks for a pause",
                 why=f"the server answers {status}",
                 do="nothing: it is tried again; poll less often if this stays",
                 after_s=_seconds(response.headers.get("Retry-After")),
+            )
+        if status in (401, 403):
+            return Refused(
+                f"{shown} refused us",
+                why=f"the server answers {status}: the token is missing, wrong, or has not this right",
+                do="put a token that may do this into the file given with --git-token-file",
+            )
+        if status in (404, 410):
+            return Refused(
+                f"there is no repository at {shown}",
+                why=f"the server answers {status}, as many do for a private one without a token too",
+                do="check the address, or give --git-token-file",
             )
         kind = Refused if 400 <= status < 500 else Unreachable
         return kind(f"{shown} did not answer", why=f"the server answers {status}", do="look at the server's log")
@@ -167,6 +168,12 @@ class Wire(urllib3.PoolManager):
 
         pool._new_conn = remembered  # type: ignore[method-assign]  # noqa: SLF001
         return pool
+
+
+def _of_tls(error: failed.HTTPError) -> tuple[str, str]:
+    if error.args and isinstance(error.args[0], ssl.SSLCertVerificationError):
+        return "its certificate is not trusted", "add its authority to the system's certificates"
+    return "what answers there does not speak TLS as we do", "check the address: it may be an http one"
 
 
 def said(chunks: list[bytes]) -> str:

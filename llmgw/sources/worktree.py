@@ -7,17 +7,102 @@ copy is reached, whatever is put into it.
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dulwich.objects import Blob as GitBlob
+from dulwich.objects import ObjectID
+from dulwich.refs import Ref
+from dulwich.repo import Repo
 
-from llmgw.errors import Unreachable
+from llmgw.errors import Refused, Unreachable
+from llmgw.sources.history import leads, trailers_between
+from llmgw.sources.objects import Damaged, target
+from llmgw.sources.repository import control_folders, opened
+from llmgw.sources.revision import resolve
 from llmgw.sources.scope import FOLDERS, MAX_FILE_BYTES, SERVER, SUBMODULE, Reading
-from llmgw.sources.snapshot import Blob
+from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer, identity_of
+from llmgw.sources.tree import snapshot_of
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: opening a pipe that nobody writes to would wait for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class WorktreeSource:
+    """The files of a working copy as they are, committed or not."""
+
+    def __init__(self, root: Path) -> None:
+        self.shown = str(root)
+        self._root = root
+        self._head: Snapshot | None = None
+        self._last: Snapshot | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def poll(self) -> Snapshot:
+        with self._one_at_a_time, self._opened() as repo:
+            before = self._head.commit if self._head else UNBORN
+            head = self._read_head(repo)
+            files, bad = read_worktree(self._root).result()
+            identity = identity_of(files, bad)
+            was_another = before not in (UNBORN, head.commit)
+            self._last = replace(
+                head,
+                files=files,
+                bad=bad,
+                identity=identity,
+                dirty=identity != head.identity,
+            )
+            led = not was_another or leads(repo, ObjectID(before.encode()), ObjectID(head.commit.encode()))
+            return replace(self._last, rewritten=not led)
+
+    def held(self) -> Snapshot | None:
+        return self._last
+
+    def at(self, rev: str) -> Snapshot:
+        with self._one_at_a_time, self._opened() as repo:
+            return snapshot_of(repo, resolve(repo, rev, self.shown), {})
+
+    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+        with self._one_at_a_time, self._opened() as repo:
+            head = self._last.commit if self._last else UNBORN
+            if commit is None or head == UNBORN:
+                return ()
+            return trailers_between(repo, ObjectID(commit.encode()), ObjectID(head.encode()))[0]
+
+    def watch_paths(self) -> tuple[Path, ...]:
+        with self._opened() as repo:
+            root = self._root.resolve()
+            return (root, *(folder for folder in control_folders(repo) if folder != root / ".git"))
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+    def _read_head(self, repo: Repo) -> Snapshot:
+        tip = target(repo, Ref(b"HEAD"))
+        if tip is None:
+            self._head = Snapshot(UNBORN, 0, "", "", identity_of({}, ()), {}, ())
+        elif self._head is None or self._head.commit != tip.decode():
+            known = {blob.id: blob for blob in self._head.files.values()} if self._head else {}
+            self._head = snapshot_of(repo, tip, known)
+        return self._head
+
+    @contextmanager
+    def _opened(self) -> Iterator[Repo]:
+        try:
+            with opened(self._root) as repo:
+                if repo.bare:
+                    raise Refused(
+                        f"{self._root} has no working copy",
+                        why="it is a bare repository",
+                        do="follow it in head mode",
+                    )
+                yield repo
+        except Damaged as e:
+            raise Unreachable(f"{self._root} cannot be read", why=str(e), do="run git fsck in it") from None
 
 
 def read_worktree(root: Path) -> Reading:

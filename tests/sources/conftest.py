@@ -11,12 +11,18 @@ from fakes.git_http import GitServer
 from fakes.real_git import SERVER_YAML, Fleet
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
-    """With one commit of one model."""
-    made = Fleet(tmp_path)
+@pytest.fixture(scope="session")
+def one_model(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    """Made once, and only copied."""
+    made = Fleet(tmp_path_factory.mktemp("one_model"))
     made.push({"server.yaml": SERVER_YAML, "catalog/a.yaml": b"name: a\n"}, "the first model")
     return made
+
+
+@pytest.fixture
+def fleet(one_model: Fleet, tmp_path: Path) -> Fleet:
+    """With one commit of one model."""
+    return one_model.copy(tmp_path)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def refs(body: bytes) -> Fault:
         pytest.param(Fault(status=404), Refused, "the server answers 404, as many do for a private one", id="404"),
         pytest.param(Fault(status=429), Throttled, "the server answers 429", id="429"),
         pytest.param(Fault(status=503, headers={"Retry-After": "7"}), Throttled, "answers 503", id="503 with a time"),
+        pytest.param(Fault(status=403, headers={"Retry-After": "7"}), Throttled, "answers 403", id="403 with a time"),
         pytest.param(Fault(status=503), Unreachable, "the server answers 503", id="503"),
         pytest.param(Fault(status=500), Unreachable, "the server answers 500", id="500"),
         pytest.param(Fault(status=418), Refused, "the server answers 418", id="418"),
@@ -171,8 +172,10 @@ def test_a_name_that_resolves_to_nothing_is_unreachable(tmp_path: Path):
 def test_https_where_there_is_none_is_unreachable(fleet: Fleet, server: GitServer, tmp_path: Path):
     source = follow(server.url("fleet.git").replace("http://", "https://"), tmp_path / "state")
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable) as raised:
         source.poll()
+
+    assert raised.value.why == "what answers there does not speak TLS as we do"
     source.close()
 
 

@@ -131,6 +131,8 @@ def test_what_is_not_a_repository_says_why(fleet: Fleet, tmp_path: Path):
         pytest.param("git://host/fleet.git", "git", id="git's own protocol"),
         pytest.param("file://elsewhere/fleet.git", "file", id="a file of another machine"),
         pytest.param("http:///fleet.git", "http", id="no host"),
+        pytest.param("http://[::1/fleet.git", "it", id="half an address"),
+        pytest.param("http://host:port/fleet.git", "it", id="no port"),
     ],
 )
 def test_an_address_that_is_not_followed_is_refused(url: str, said: str):
@@ -194,6 +196,22 @@ def test_a_missing_object_is_a_sentence(fleet: Fleet):
 
     assert raised.value.why == f"object {blob} cannot be read"
     assert source.held() == before
+
+
+def test_a_rewrite_that_could_not_be_read_is_said_once_it_can(fleet: Fleet):
+    source = follow(fleet.path)
+    source.poll()
+    fleet.clone("commit", "-q", "--amend", "-m", "amended")
+    fleet.push({"catalog/b.yaml": b"name: b\n"})
+    blob = fleet.bare("rev-parse", "main:catalog/b.yaml")
+    held = fleet.path / "objects" / blob[:2] / blob[2:]
+    held.rename(tmp := held.with_suffix(".away"))
+    with pytest.raises(Unreachable):
+        source.poll()
+
+    tmp.rename(held)
+
+    assert [source.poll().rewritten for _ in range(2)] == [True, False]
 
 
 def test_the_same_bytes_under_other_ids_are_not_read_twice(fleet: Fleet):

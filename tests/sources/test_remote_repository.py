@@ -397,12 +397,12 @@ def test_a_shallow_server_is_followed(fleet: Fleet, server: GitServer, tmp_path:
 
 
 def test_300_fetches_stay_within_few_descriptors(fleet: Fleet, server: GitServer, tmp_path: Path):
-    # In a process of its own, which may open 128 files: the library keeps four
+    # In a process of its own, which may open 64 files: the library keeps four
     # for each pack it reads, and a fetch makes a pack.
     program = """
 import json, resource, sys
 from pathlib import Path
-resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from llmgw.sources.git import open_source
 source = open_source(sys.argv[1], branch="main", state=Path(sys.argv[2]))
 for line in sys.stdin:

@@ -409,9 +409,11 @@ def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_then_given_up(fle
     lock = fleet.path / f"{REF}.lock"
     lock.touch()
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="nothing was written") as raised:
         write(status, {**FILES, "README.md": b"new"})
 
+    assert raised.value.why == "it was locked each of the 5 times"
+    assert "remove the .lock file" in raised.value.do
     lock.unlink()
     assert write(status, {**FILES, "README.md": b"new"}) == commits(fleet)[0]
 

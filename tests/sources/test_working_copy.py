@@ -184,7 +184,7 @@ def test_a_working_copy_without_a_commit_is_all_uncommitted(tmp_path: Path):
     found = follow(copy).poll()
 
     assert (found.commit, found.dirty, list(found.files)) == (UNBORN, True, ["server.yaml"])
-    assert follow(copy).trailers_since(None) == ()
+    assert follow(copy).trailers_since("0" * 40) == ()
     with pytest.raises(Refused, match="no branch main"):
         follow(copy, "head").poll()
 
@@ -208,6 +208,17 @@ def test_what_is_checked_out_is_followed_whatever_branch_it_is(fleet: Fleet):
     commit = fleet.clone.commit({"catalog/b.yaml": b"name: b\n"}, "on a branch")
 
     assert follow(fleet.clone).poll().commit == commit
+
+
+def test_trailers_of_a_working_copy_are_those_of_its_commits(fleet: Fleet):
+    source = follow(fleet.clone)
+    since = source.poll().commit
+    fleet.clone.commit({}, "removal\n\nLlmgw-Allow-Removals: 3")
+    source.poll()
+
+    assert [t.value for t in source.trailers_since(since)] == ["3"]
+    assert source.trailers_since(None) == ()
+    assert source.held() == source.poll()
 
 
 def test_a_commit_set_back_is_said(fleet: Fleet):
