@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -21,7 +20,6 @@ IDLE_S = 10.0
 """A connection without a request, or with one that is not whole yet, is closed after this."""
 MAX_HEADER_BYTES = 8190
 
-_LOOK_EVERY_S = 1.0
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
     b"Content-Type: text/plain\r\nContent-Length: 21\r\n\r\ntoo many connections\n"
@@ -53,12 +51,8 @@ class Port:
             most: connections at one time; one more is told to come back.
             idle_s: how long a connection may be without a request.
         """
-        self._most, self._idle_s = most, idle_s
-        self._busy: set[asyncio.BaseProtocol] = set()
-        self._since: dict[asyncio.BaseProtocol, float] = {}
-        """Since when a connection has had nothing to do, as far as the sweeper has seen."""
-        app.middlewares.insert(0, self._count)
-        app.middlewares.insert(1, _guard)
+        self._most = most
+        app.middlewares.insert(0, _guard)
         app.on_response_prepare.append(_finish)
         self._runner = web.AppRunner(
             app,
@@ -71,7 +65,6 @@ class Port:
             shutdown_timeout=1.0,
         )
         self._listening: asyncio.Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self, who: str, address: tuple[str, int], *, flag: str) -> tuple[str, int]:
         """Listen; the address, with the port that was found where 0 was asked for.
@@ -83,7 +76,6 @@ class Port:
         await self._runner.setup()
         door = partial(_Door, self._runner, self._most)
         self._listening = await asyncio.get_running_loop().create_server(door, sock=sock)
-        self._sweeper = asyncio.create_task(self._sweep())
         host, port = sock.getsockname()[:2]
         return str(host), int(port)
 
@@ -91,30 +83,7 @@ class Port:
         """Stop listening, and end every connection within about a second."""
         if self._listening is not None:
             self._listening.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         await self._runner.cleanup()
-
-    @web.middleware
-    async def _count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._busy.add(request.protocol)
-        try:
-            return await handler(request)
-        finally:
-            self._busy.discard(request.protocol)
-            self._since.pop(request.protocol, None)
-
-    async def _sweep(self) -> None:
-        # aiohttp waits for ever for the first request of a connection, and for the
-        # rest of a header that comes a byte at a time.
-        while True:
-            await asyncio.sleep(min(_LOOK_EVERY_S, self._idle_s / 4))
-            now = time.monotonic()
-            idle = [c for c in (self._runner.server.connections if self._runner.server else ()) if c not in self._busy]
-            self._since = {connection: self._since.get(connection, now) for connection in idle}
-            for connection in idle:
-                if now - self._since[connection] >= self._idle_s:
-                    connection.force_close()
 
 
 class _Door(asyncio.Protocol):

@@ -76,8 +76,7 @@ class Records:
             except (OSError, msgspec.DecodeError) as e:
                 log.warning("the record %s cannot be read and is not used: %s", path, e)
                 continue
-            if path == self._path(record.name, record.version):
-                records[record.key] = record
+            records[record.key] = record
         return records
 
     def save(self, record: Record) -> None:

@@ -18,6 +18,7 @@ from fakes.upstream import Upstream, gguf
 from llmgw.errors import Refused
 from llmgw.mirror.records import KeptFile, Record
 from llmgw.mirror.store import Store
+from llmgw.mirror.verifying import verify_one
 
 DATA = gguf(1_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -105,6 +106,15 @@ class TestByHand:
         version = opened(root).version("m/1")
         assert version is not None
         assert [f.sha256 for f in version.served.values()] == [f["sha256"] for f in held["files"]]
+
+    def test_a_sum_found_while_somebody_wrote_is_not_taken(self, root: Path, store: Store):
+        put(root, "m/1/m.gguf")
+        store.look()
+        put(root, "m/1/m.gguf", gguf(1_000_000, seed=3))
+
+        assert verify_one(store, stop=lambda: False) is False
+
+        assert [v.state for v in store.versions()] == ["verifying"]
 
     async def test_taken_away_by_hand_it_is_gone(self, start: Callable[..., Any], root: Path):
         put(root, "m/1/m.gguf")
@@ -208,6 +218,18 @@ class TestNotFollowed:
         file.symlink_to(tmp_path / "moved")
 
         assert store.open_file(version, kept) is None
+
+    def test_nor_is_one_in_a_folder_swapped_for_a_link(self, root: Path, tmp_path: Path, store: Store):
+        put(root, "m/1/a/m.gguf")
+        store.look()
+        version = store.version("m/1")
+        assert version is not None
+
+        # Moved with its folder, the file itself is as it was in every way.
+        (root / "m/1/a").rename(tmp_path / "moved")
+        (root / "m/1/a").symlink_to(tmp_path / "moved")
+
+        assert store.open_file(version, KeptFile("a/m.gguf", 0, SHA, version.listing.files["a/m.gguf"])) is None
 
     def test_what_downloaders_leave_beside_weights_is_no_problem(self, root: Path, store: Store):
         for path in ("m.gguf", ".gitattributes", ".cache/huggingface/x.lock", ".git/config"):
