@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dataclasses
 import json
 import os
@@ -120,6 +121,7 @@ def main() -> None:
     from llmgw.mirror.app import MirrorConfig, serve
 
     def run(text: str) -> int:
+        _end_with_parent()
         given = json.loads(text)
         given["root"] = Path(given["root"])
         given["allow_files"] = tuple(Path(p) for p in given.get("allow_files", ()))
@@ -134,6 +136,7 @@ def main() -> None:
             return e.code
         return 0
 
+    _end_with_parent()
     if sys.argv[1] != "--nursery":
         sys.exit(run(sys.argv[1]))
     for line in sys.stdin:
@@ -142,6 +145,11 @@ def main() -> None:
             os._exit(run(line))
         _say(str(pid))
         _say(str(os.waitpid(pid, 0)[1]))
+
+
+def _end_with_parent() -> None:
+    """A test run that is killed leaves nobody behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _say(line: str) -> None:
