@@ -544,10 +544,10 @@ def test_a_damaged_copy_is_made_anew_and_written_from(fleet: Fleet, remote: str,
 def test_the_copy_of_a_branch_that_is_written_often_stays_small(fleet: Fleet, remote: str, opens: Open, tmp_path: Path):
     status = opens(remote, state="state")
 
-    for n in range(40):
+    for n in range(36):
         write(status, {**FILES, "README.md": b"%d" % n})
 
-    assert len(commits(fleet)) == 40
+    assert len(commits(fleet)) == 36
     assert len(list((tmp_path / "state").rglob("*.pack"))) < 10
 
 
