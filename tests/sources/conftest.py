@@ -9,6 +9,9 @@ import pytest
 
 from fakes.git_http import GitServer
 from fakes.real_git import SERVER_YAML, Fleet
+from fakes.status_reader import Open
+from llmgw.sources.git import Source, open_source
+from llmgw.sources.status_branch import StatusBranch
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +33,35 @@ def server(tmp_path: Path) -> Iterator[GitServer]:
     """Serves what is in tmp_path."""
     with GitServer(tmp_path) as served:
         yield served
+
+
+@pytest.fixture(params=["here", "over http"])
+def url(request: pytest.FixtureRequest, fleet: Fleet, server: GitServer) -> str:
+    return str(fleet.path) if request.param == "here" else server.url("fleet.git")
+
+
+@pytest.fixture
+def remote(fleet: Fleet, server: GitServer) -> str:
+    return server.url("fleet.git")
+
+
+@pytest.fixture
+def opens(tmp_path: Path) -> Iterator[Open]:
+    """Opens a status branch, by default with a state folder of its own, and closes it in the end."""
+    opened: list[StatusBranch] = []
+
+    def make(url: str, state: str = "", **more: object) -> StatusBranch:
+        opened.append(StatusBranch(url, "lab", tmp_path / (state or f"state{len(opened)}"), **more))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def source(fleet: Fleet, server: GitServer, tmp_path: Path) -> Iterator[Source]:
+    """Follows the fleet's repository over HTTP."""
+    made = open_source(server.url("fleet.git"), branch="main", state=tmp_path / "state")
+    yield made
+    made.close()
