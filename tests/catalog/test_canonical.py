@@ -130,7 +130,7 @@ def with_defaults(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(models(), st.booleans(), st.randoms(use_true_random=False))
 def test_however_a_model_is_written_it_is_one_model(model, written_out, dice):
     plain = one(as_yaml(model))

