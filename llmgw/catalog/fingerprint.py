@@ -14,15 +14,12 @@ from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 
 
-def fingerprint(model: Model, profile: Profile, *, weights: str = "") -> str:
+def fingerprint(model: Model, profile: Profile) -> str:
     """16 hex digits that change when, and only when, a replica has to be started again.
 
     Args:
         model: what is served.
         profile: the way it is run.
-        weights: a digest of the files, which then stands for the source: the same
-            files under another URL or version restart nothing. A caller gives it
-            always or never. One that came and went would make everything stale.
     """
     runs: dict[str, Any] = {
         # The engine is told the name, calls itself by it, and is asked for it by probes.
@@ -38,7 +35,8 @@ def fingerprint(model: Model, profile: Profile, *, weights: str = "") -> str:
         "memory_gib": number(float(profile.memory_gib)),
         "gpu": [profile.gpu.class_, profile.gpu.count] if profile.gpu else None,
         "args": list(profile.args),
-        "weights": weights or [model.source.from_, model.source.version, model.source.sha256],
+        # A version never changes what it holds, so where it was had from does not matter.
+        "weights": model.source.version or model.source.from_,
     }
     # What is absent leaves no trace: a field that a later version adds is absent
     # from every model there is, and upgrading to that version restarts none.
@@ -72,7 +70,8 @@ EFFECTS: Mapping[str, Mapping[str, Effect]] = MappingProxyType(
             "max_output": _N,
             "profiles": _C,
         },
-        "source": {"from": _R, "version": _R, "sha256": _R},
+        # The `from` of a path is what is run; that of a version is only where it is had.
+        "source": {"from": _N, "version": _R, "sha256": _N},
         "profile": {
             "name": _R,
             "engine": _R,

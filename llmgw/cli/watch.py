@@ -87,6 +87,8 @@ class Watcher:
         self._bars.show(list(_transfers(live)))
         for model in live.status.models if live.status else ():
             self._once(model.name, _line(model))
+            if model.frozen:
+                self._once(f"{model.name} frozen", f"{model.name} {model.frozen}")
         for problem in live.status.problems if live.status else ():
             self._once(problem, f"problem: {problem}")
         for trouble in live.trouble:

@@ -79,10 +79,11 @@ class Loop:
         return {split_id(r.id)[0] for n in self._reports.seen(names) for r in n.replicas}
 
     def held_versions(self) -> Iterable[str]:
-        """What the mirror has whole, or had when it was last seen."""
+        """What the mirror has whole, or had when it was last seen, and what nodes have."""
+        on_nodes = {v.key for n in self.observe().nodes for v in n.versions if v.state == "held"}
         if self._mirror_seen is None:
-            return self.memory.files.keys()
-        return [h.key for h in self._mirror_seen.holdings if h.state is HoldingState.PRESENT]
+            return on_nodes | self.memory.files.keys()
+        return on_nodes | {h.key for h in self._mirror_seen.holdings if h.state is HoldingState.PRESENT}
 
     def observe(self) -> Observed:
         """Everything seen now."""

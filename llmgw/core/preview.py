@@ -164,7 +164,7 @@ def _fields(before: WantedModel, after: WantedModel) -> Iterator[FieldChange]:
     was, will = _flat(canonical.spec(before.model)), _flat(canonical.spec(after.model))
     for field in sorted({*was, *will}):
         if was.get(field) != will.get(field):
-            yield FieldChange(field, was.get(field), will.get(field), str(_effect(field)))
+            yield FieldChange(field, was.get(field), will.get(field), str(_effect(field, after)))
 
 
 def _flat(value: Any, at: str = "") -> dict[str, Any]:
@@ -178,8 +178,10 @@ def _flat(value: Any, at: str = "") -> dict[str, Any]:
     return {k: v for key, part in parts for k, v in _flat(part, f"{at}.{key}" if at else key).items()}
 
 
-def _effect(field: str) -> Effect:
+def _effect(field: str, entry: WantedModel) -> Effect:
     """What the change of a field does to what runs."""
+    if field == "source.from" and entry.model.source.is_path:
+        return Effect.RESTARTS
     parts = field.split(".")
     kind = "model"
     if parts[0] == "source" and len(parts) > 1:

@@ -111,8 +111,9 @@ def _rebuilt(model: Model, known: WantedModel | None, held_versions: Container[s
     if known is None or f"{model.name}/{model.source.version}" not in held_versions:
         return ""
     was, now = known.model.source, model.source
-    same_sum = was.sha256 == now.sha256 or None in (was.sha256, now.sha256)
-    if was.version != now.version or (was.from_ == now.from_ and same_sum):
+    known_same = was.sha256 is not None and was.sha256 == now.sha256
+    perhaps_same = was.from_ == now.from_ and None in (was.sha256, now.sha256)
+    if was.version != now.version or known_same or perhaps_same:
         return ""
     return (
         f"stays as it was at {known.commit[:8]}: its source changed and its version {now.version} did not, "

@@ -84,6 +84,16 @@ def test_a_name_claimed_twice_leaves_the_one_that_runs():
     assert second.models["a"].frozen
 
 
+def test_the_same_files_from_another_place_are_no_problem():
+    digest = "a" * 64
+    pinned = [
+        one("a", file=f).replace(b"}\n", f', sha256: "{digest}"}}\n'.encode(), 1) for f in ("old.gguf", "new.gguf")
+    ]
+    first = commit({"a": pinned[0]})
+
+    assert commit({"a": pinned[1]}, last=first, held_versions={"a/1"}).models["a"].frozen == ""
+
+
 def test_other_files_under_a_version_that_is_held_are_a_problem_and_under_a_new_one_are_not():
     first = commit({"a": one("a", file="old.gguf")}, id="1" * 40)
     same = commit({"a": one("a", file="new.gguf")}, last=first, held_versions={"a/1"})
