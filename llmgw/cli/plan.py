@@ -20,7 +20,7 @@ from llmgw.core.wanted import Wanted, allowed_removals, judge
 from llmgw.errors import Exit, OperatorError
 from llmgw.sources.git import Source, local_path, open_source
 from llmgw.sources.reading import catalog_of
-from llmgw.sources.snapshot import Snapshot, Trailer
+from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
 from llmgw_agent.protocol import split_id
 
 
@@ -67,7 +67,8 @@ def plan(
             cluster = catalog.server.cluster if catalog.server else ""
             seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file))
             based = catalog_of(source.at(base)) if base else None
-            trailers = source.trailers_since(seen.base.commit) if seen.base and not worktree else ()
+            since = seen.base.applied if seen.base and seen.base.applied else UNBORN
+            trailers = source.trailers_since(since, until=found.commit)
         finally:
             source.close()
     if based is not None:

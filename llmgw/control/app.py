@@ -140,6 +140,7 @@ class Control:
             tables=self._tables,
             writer=self._writer,
             mirror_key_file=config.mirror_key_file,
+            before_first=self._judge_again,
             now=time.time,
         )
         self._follower = Follower(
@@ -183,6 +184,9 @@ class Control:
             await stop.wait()
             for task in work:
                 task.cancel()
+
+    async def _judge_again(self) -> None:
+        await self._follower.judge_again(self._found)
 
     def _found(self, followed: Followed) -> None:
         if followed.wanted is not None:

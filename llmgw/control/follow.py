@@ -12,7 +12,7 @@ from llmgw.core.wanted import Wanted, allowed_removals, judge
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import Source
 from llmgw.sources.reading import catalog_of
-from llmgw.sources.snapshot import Snapshot, Trailer
+from llmgw.sources.snapshot import UNBORN, Snapshot
 from llmgw.sources.watch import changes
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class Follower:
         """
         self._source, self._cluster, self._local, self._poll_s = source, cluster, local, poll_s
         self._running, self._held_versions = running, held_versions
-        self._identity = ""
+        self._seen = ("", "")
+        self._snapshot: Snapshot | None = None
         self._last = last
         self.trouble = ""
         """Why the last look failed. What was wanted before still is."""
@@ -92,17 +93,24 @@ class Follower:
         if self.trouble:
             log.info("the repository can be read again")
             self.trouble = ""
-        if snapshot.identity == self._identity:
+        # What a guard holds may be lifted by a line in a commit that changes no file.
+        seen = (snapshot.identity, snapshot.commit if self._last and self._last.held else "")
+        if seen == self._seen:
             return
-        self._identity = snapshot.identity
+        self._seen = seen
         found(await self._judged(snapshot))
 
+    async def judge_again(self, found: Callable[[Followed], None]) -> None:
+        """Judge the same commit once more: what runs is known now, and it may have removed that."""
+        if self._snapshot is not None:
+            found(await self._judged(self._snapshot))
+
     async def _judged(self, snapshot: Snapshot) -> Followed:
+        self._snapshot = snapshot
         catalog = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
-        trailers: Iterable[Trailer] = ()
-        if self._last is not None:
-            since = self._last.commit
-            trailers = await asyncio.to_thread(self._source.trailers_since, since)
+        # Without a commit that is known to have been carried out, only the newest one's own lines count.
+        since = self._last.applied if self._last and self._last.applied else UNBORN
+        trailers = await asyncio.to_thread(self._source.trailers_since, since)
         wanted = judge(
             catalog,
             commit=snapshot.commit,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from llmgw.actuators.mirror import Mirror
@@ -23,8 +23,10 @@ from llmgw.core.decide import decide
 from llmgw.core.holdings import HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
+from llmgw.core.replicas import survey
 from llmgw.core.serving import table
 from llmgw.core.status import status
+from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError
 from llmgw.sources.fleet import Reports
 from llmgw_agent.protocol import split_id
@@ -53,14 +55,26 @@ class Loop:
         tables: Tables,
         writer: Writer,
         mirror_key_file: Path | None,
+        before_first: Callable[[], Awaitable[None]],
         now: Callable[[], float],
     ) -> None:
-        """Decide nothing yet: nothing is wanted until the repository has been read."""
+        """Decide nothing yet: nothing is wanted until the repository has been read.
+
+        Args:
+            memory: of an earlier control, as far as the status branch has it.
+            news: set when something changed and the next pass should be soon.
+            reports: what nodes say, and what they are to be told.
+            tables: what gateways are told.
+            writer: commits the status.
+            mirror_key_file: holds the key for the mirror's API.
+            before_first: called when every node has spoken, before the first decision.
+            now: UTC seconds.
+        """
         self.followed: Followed | None = None
         self.plan: Plan | None = None
         self.memory = memory
         self._reports, self._tables, self._writer, self.now = reports, tables, writer, now
-        self._mirror_key_file = mirror_key_file
+        self._mirror_key_file, self._before_first = mirror_key_file, before_first
         self._mirror: Mirror | None = None
         self._mirror_seen: MirrorSeen | None = None
         self._mirror_trouble = ""
@@ -104,24 +118,34 @@ class Loop:
     async def one_pass(self) -> None:
         """Look, decide, act and say, once."""
         self._news.clear()
-        followed = self.followed
-        if followed is None:
-            return
-        if followed.wanted is None:
-            self._writer.offer_problems(followed.commit, followed.problems)
+        wanted = await self._wanted()
+        if wanted is None:
             return
         now, seen = self.now(), self.observe()
-        plan = decide(followed.wanted, seen, self.memory, now)
+        plan = decide(wanted, seen, self.memory, now)
         self.memory = plan.memory
         if plan.settled:
-            orders, self.memory = compose(followed.wanted, seen, plan, now)
+            orders, self.memory = compose(wanted, seen, plan, now)
             await self._reports.publish(orders)
             # A table of a fleet that has not spoken yet would take replicas away that serve.
-            await self._tables.publish(table(followed.wanted, seen, plan, now))
+            await self._tables.publish(table(wanted, seen, plan, now))
         self.plan = plan
         self._say(plan)
-        self._writer.offer(status(followed.wanted, seen, plan, now), followed.wanted)
+        self._writer.offer(status(wanted, seen, plan, now), wanted)
         await self._act(plan)
+
+    async def _wanted(self) -> Wanted | None:
+        """What is wanted now. None: nothing can be decided for."""
+        followed = self.followed
+        if followed is None:
+            return None
+        if followed.wanted is None:
+            self._writer.offer_problems(followed.commit, followed.problems)
+            return None
+        if self.memory.settled or not survey(followed.wanted, self.observe(), self.memory, self.now()).settled:
+            return followed.wanted
+        await self._before_first()
+        return self.followed.wanted if self.followed else None
 
     def _say(self, plan: Plan) -> None:
         for action in plan.actions:

@@ -52,6 +52,7 @@ class Operators:
         return _json(
             SeenNow(
                 wanted.commit if wanted else "",
+                wanted.applied if wanted else "",
                 canonical.spec(wanted.server) if wanted else {},
                 specs(wanted) if wanted else (),
                 without_keys(loop.observe()),

@@ -42,6 +42,8 @@ class SeenNow(Struct, frozen=True):
 
     commit: str
     """That is wanted now. Empty: none yet."""
+    applied: str
+    """The last one that nothing was held of."""
     server: dict[str, Any]
     """server.yaml in canonical form; empty: none has been good yet."""
     models: tuple[SpecNow, ...]
@@ -58,7 +60,9 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
     if not seen.server:
         return None
     models = (WantedModel(canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen) for m in seen.models)
-    return Wanted(seen.commit, 0, Server.model_validate(seen.server), {w.model.name: w for w in models})
+    return Wanted(
+        seen.commit, 0, Server.model_validate(seen.server), {w.model.name: w for w in models}, applied=seen.applied
+    )
 
 
 def specs(wanted: Wanted) -> tuple[SpecNow, ...]:

@@ -48,6 +48,8 @@ class Wanted:
     problems: tuple[Problem, ...] = ()
     held: tuple[str, ...] = ()
     """Guards that keep the commit from removing what it would: sentences with what lifts them."""
+    applied: str = ""
+    """The last commit that nothing was held of: what lifts a guard counts after it."""
     complete: bool = True
     """Whether what is not in `models` is really not wanted. False while a file cannot be read."""
 
@@ -95,6 +97,7 @@ def judge(
         keys=catalog.keys,
         problems=catalog.problems,
         complete=not catalog.unreadable_paths,
+        applied=commit,
     )
     return _guarded(wanted, last, set(running), allowed_removals)
 
@@ -151,8 +154,11 @@ def _guarded(wanted: Wanted, last: Wanted | None, running: set[str], allowed: in
     kept = {name: replace(before[name], frozen="its removal is held") for name in gone if name in before}
     return replace(
         wanted,
+        # Nor may it be lifted by the next commit in the name of this one's policy.
+        server=wanted.server.model_copy(update={"policy": policy}),
         models=dict(sorted({**wanted.models, **kept}.items())),
         held=(why,),
+        applied=last.applied if last else "",
         # What runs of a model nobody has a spec of is kept as well, and not explained.
         complete=False,
     )

@@ -59,12 +59,12 @@ class Source(Protocol):
             Refused: nothing that is held has that name.
         """
 
-    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
-        """The trailers of the commits after this one, up to what was last polled.
+    def trailers_since(self, commit: str | None, *, until: str = "") -> tuple[Trailer, ...]:
+        """The trailers of the commits after this one, up to another, or to what was last polled.
 
         None is that nothing was applied yet, and nothing is new to it. Where the way
-        from a commit is not known, only those of the last commit count: a
-        rewritten history may repeat what was allowed once.
+        from a commit is not known, and for UNBORN, only those of the last commit count:
+        a rewritten history may repeat what was allowed once.
         """
 
     def watch_paths(self) -> tuple[Path, ...]:
@@ -188,12 +188,14 @@ class BranchSource:
             with readable(self._branch) as repo:
                 return snapshot_of(repo, resolve(repo, rev, self.shown), self._known())
 
-    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+    def trailers_since(self, commit: str | None, *, until: str = "") -> tuple[Trailer, ...]:
         with self._one_at_a_time:
-            if commit is None or self._last is None:
+            new = until or (self._last.commit if self._last else "")
+            if commit is None or not new:
                 return ()
-            new = self._last.commit
             found, way_known = self._trailers(commit, new)
+            if commit == UNBORN:
+                return found  # of the last one alone, as asked
             if not way_known and not self._holds(commit) and self._deepen():
                 found, way_known = self._trailers(commit, new)
             if not way_known:

@@ -49,7 +49,7 @@ class Summary(Struct, frozen=True):
     cluster: str
     observed_commit: str
     applied_commit: str
-    """The commit whose models are wanted: the last whose server.yaml was good."""
+    """The last commit that nothing was held of."""
     settled: bool
     as_asked: bool
     held: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         version,
         status.cluster,
         status.observed_commit,
-        wanted.commit if wanted else "",
+        wanted.applied if wanted else "",
         status.settled,
         status.as_asked,
         status.held,
@@ -126,7 +126,11 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
         summary.held,
     )
     entries = {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None}
-    wanted = Wanted(summary.applied_commit, 0, _server(summary), entries) if summary.server else None
+    wanted = None
+    if summary.server:
+        wanted = Wanted(
+            summary.observed_commit, 0, _server(summary), entries, held=summary.held, applied=summary.applied_commit
+        )
     return Recorded(summary, status, wanted)
 
 

@@ -66,9 +66,9 @@ class WorktreeSource:
         with self._one_at_a_time, self._opened() as repo:
             return snapshot_of(repo, resolve(repo, rev, self.shown), {})
 
-    def trailers_since(self, commit: str | None) -> tuple[Trailer, ...]:
+    def trailers_since(self, commit: str | None, *, until: str = "") -> tuple[Trailer, ...]:
         with self._one_at_a_time, self._opened() as repo:
-            head = self._last.commit if self._last else UNBORN
+            head = until or (self._last.commit if self._last else UNBORN)
             if commit is None or head == UNBORN:
                 return ()
             return trailers_between(repo, ObjectID(commit.encode()), ObjectID(head.encode()))[0]

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 
-from control.fleet import a_control, a_model, a_server, until
+from control.fleet import a_control, a_model, until
 from llmgw.sources.status_branch import StatusBranch
 
 
@@ -38,8 +38,9 @@ async def test_a_restart_on_an_empty_disk_moves_nothing(tmp_path):
     # GS10, KA4: an upgrade lost deployments; an autoscaler forgot after a restart and dropped replicas.
     async with a_control(tmp_path, files={"m": a_model(replicas=3)}) as site:
         node = site.node()
-        stop(await settled(site, node, replicas=3))
+        serving = await settled(site, node, replicas=3)
         await until(lambda: "3/3 cpu" in site.status().get("README.md", ""))
+        stop(serving)
         before, epoch = dict(node.replicas), node.obeyed[0]
     shutil.rmtree(tmp_path / "state")
 
@@ -57,8 +58,9 @@ async def test_a_restart_on_an_empty_disk_moves_nothing(tmp_path):
 async def test_a_restart_with_a_broken_file_keeps_what_its_model_last_was(tmp_path):
     async with a_control(tmp_path, files={"a": a_model("a"), "b": a_model("b")}) as site:
         node = site.node()
-        stop(await settled(site, node, replicas=2))
+        serving = await settled(site, node, replicas=2)
         await until(lambda: "as asked, 2 of 2" in site.status().get("README.md", ""))
+        stop(serving)
         site.push(a=b"{nothing that is YAML")
     shutil.rmtree(tmp_path / "state")
 
@@ -106,7 +108,8 @@ async def test_a_commit_that_would_remove_everything_is_held_until_it_is_allowed
         page = await until(lambda: "Llmgw-Allow-Removals: 1" in site.status()["README.md"] and site.status())
         assert len(node.replicas) == 1
 
-        site.push("really\n\nLlmgw-Allow-Removals: 1", server=a_server(policy={"max_removals": 5}))
+        # The line may be in a commit that changes no file.
+        site.push("really\n\nLlmgw-Allow-Removals: 1", **{"docs/why.md": b"it is not used any more\n"})
         await until(lambda: not node.replicas)
         stop(serving)
 
@@ -123,3 +126,24 @@ async def test_a_status_branch_that_a_person_deleted_is_written_again(tmp_path):
         site.push(m=a_model(replicas=2))
         await until(lambda: "2/2 cpu" in site.status().get("README.md", ""))
         stop(serving)
+
+
+async def test_a_catalog_emptied_while_nobody_looked_and_no_status_says_so_is_held_by_what_runs(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        stop(await settled(site, node, replicas=1))
+    (site.repo / "refs/heads/llmgw/status/lab").unlink(missing_ok=True)
+    site.push(m=None)
+
+    async with a_control(tmp_path) as site:
+        again = site.node()
+        again.replicas, again.obeyed = node.replicas, node.obeyed
+        serving = asyncio.create_task(again.serve())
+        page = await until(lambda: "Llmgw-Allow-Removals: 1" in site.status().get("README.md", "") and site.status())
+        kept = dict(again.replicas)
+        site.push("really\n\nLlmgw-Allow-Removals: 1", **{"docs/why.md": b"it is not used any more\n"})
+        await until(lambda: not again.replicas)
+        serving.cancel()
+
+    assert "would remove 1 of 1 models (m)" in page["README.md"]
+    assert list(kept) == [("m/cpu/0", 1)]

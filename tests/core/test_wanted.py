@@ -141,6 +141,15 @@ def test_the_guard_is_the_last_applied_commits_and_not_the_one_judged():
     assert second.held
 
 
+def test_a_held_commits_own_policy_does_not_lift_the_guard_in_the_next_one():
+    first = commit({f"m{i}": one(f"m{i}") for i in range(5)}, id="1" * 40)
+    held = commit({"m0": one("m0")}, last=first, server=SERVER + b"policy: {max_removals: 100}\n", id="2" * 40)
+    again = commit({"m0": one("m0", 2)}, last=held, server=SERVER + b"policy: {max_removals: 100}\n", id="3" * 40)
+
+    assert again.held
+    assert (held.applied, again.applied) == ("1" * 40, "1" * 40), "a line that lifts it counts from the first on"
+
+
 def test_what_runs_counts_as_there_though_no_status_says_so():
     # The status branch was deleted; the catalog is emptied in the same hour.
     emptied = commit({}, last=None, running=["a", "b"])
