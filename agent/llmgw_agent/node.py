@@ -14,7 +14,7 @@ from llmgw_agent import __version__, adoption, durable, tls
 from llmgw_agent.control import Control
 from llmgw_agent.engines.base import Adapter
 from llmgw_agent.engines.llamacpp import LlamaCpp
-from llmgw_agent.line import Connections
+from llmgw_agent.fetch.line import Connections
 from llmgw_agent.logs import Logs
 from llmgw_agent.machine import Machine
 from llmgw_agent.orders import OrderBook

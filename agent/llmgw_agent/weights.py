@@ -21,7 +21,7 @@ import msgspec
 
 from llmgw_agent import durable
 from llmgw_agent.dossier import Fault
-from llmgw_agent.download import Connections, DownloadCancelled, DownloadFailed, download
+from llmgw_agent.fetch.download import Connections, DownloadCancelled, DownloadFailed, download
 from llmgw_agent.protocol import HeldVersion, Progress, VersionOrder, WeightFile
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from llmgw.catalog.fields import FORMS, Strict
@@ -140,19 +139,3 @@ def _one_or_several(one: Schema, description: str) -> Schema:
         "else": reference,
         "$defs": {**one.get("$defs", {}), name: single},
     }
-
-
-def drift(directory: Path) -> list[str]:
-    """The files in `directory` that are not what the types say, or are not there."""
-    return [
-        name
-        for name, text in documents().items()
-        if not (file := directory / name).is_file() or file.read_text(encoding="utf-8") != text
-    ]
-
-
-def write(directory: Path) -> None:
-    """Write every schema into `directory`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in documents().items():
-        (directory / name).write_text(text, encoding="utf-8")

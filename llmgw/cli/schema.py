@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from llmgw.catalog import reference
-from llmgw.catalog import schema as schemas
+from llmgw.catalog.schema import documents
 from llmgw.errors import OperatorError
 
 FOLDER = Path("schema")
@@ -23,7 +23,7 @@ def schema(
     """Write or check the schemas of server.yaml, catalog/ and keys/."""
     if write == check:
         raise typer.BadParameter("give one of --write and --check")
-    stale = [str(FOLDER / name) for name in schemas.drift(FOLDER)]
+    stale = [str(FOLDER / name) for name in drift(FOLDER)]
     page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
     if page != reference.fill(page):
         stale.append(str(PAGE))
@@ -33,8 +33,24 @@ def schema(
                 f"{', '.join(stale)} are out of date", why="the types say something else", do="llmgw schema --write"
             )
         return
-    schemas.write(FOLDER)
+    write_all(FOLDER)
     if page:
         PAGE.write_text(reference.fill(page), encoding="utf-8")
     for name in stale:
         print(f"wrote {name}")
+
+
+def drift(directory: Path) -> list[str]:
+    """The files in `directory` that are not what the types say, or are not there."""
+    return [
+        name
+        for name, text in documents().items()
+        if not (file := directory / name).is_file() or file.read_text(encoding="utf-8") != text
+    ]
+
+
+def write_all(directory: Path) -> None:
+    """Write every schema into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in documents().items():
+        (directory / name).write_text(text, encoding="utf-8")

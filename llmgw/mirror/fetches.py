@@ -18,7 +18,7 @@ from llmgw.mirror.sources import Sources
 from llmgw.mirror.store import Store
 from llmgw.units import MIB, show_bytes
 from llmgw_agent import durable
-from llmgw_agent.download import Connections, DownloadCancelled, DownloadFailed
+from llmgw_agent.fetch.download import Connections, DownloadCancelled, DownloadFailed
 
 log = logging.getLogger(__name__)
 

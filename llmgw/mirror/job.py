@@ -17,7 +17,7 @@ from llmgw.mirror.records import KeptFile, Record
 from llmgw.mirror.requests import where_from
 from llmgw.mirror.sources import Sources
 from llmgw_agent import durable
-from llmgw_agent.download import Connections, DownloadCancelled, Source, download, shown_url
+from llmgw_agent.fetch.download import Connections, DownloadCancelled, Source, download, shown_url
 
 _SAVE_EVERY_S = 1.0
 """A version may have thousands of small files: what a kill loses of them is fetched again."""

@@ -13,7 +13,7 @@ from llmgw.core.holdings import FetchRequest, WantedFile
 from llmgw.errors import Refused
 from llmgw.mirror import names, weights
 from llmgw.mirror.sources import Sources
-from llmgw_agent.download import shown_url
+from llmgw_agent.fetch.download import shown_url
 
 _MOST = 50
 """Problems that are said; a request may have ten thousand."""

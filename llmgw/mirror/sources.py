@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from llmgw.errors import Refused
-from llmgw_agent.download import Address, DownloadFailed, Source, system_addresses
+from llmgw_agent.fetch.download import Address, DownloadFailed, Source, system_addresses
 
 DEFAULT_HOSTS = ("huggingface.co", "*.huggingface.co", "*.hf.co")
 """Hugging Face, and where its files are redirected to."""

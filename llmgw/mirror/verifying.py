@@ -10,7 +10,7 @@ from llmgw.mirror import weights
 from llmgw.mirror.folder import Stamp, open_file
 from llmgw.mirror.records import KeptFile
 from llmgw.mirror.store import Store
-from llmgw_agent.download import HEAD_BYTES
+from llmgw_agent.fetch.download import HEAD_BYTES
 
 _BLOCK = 1 << 20
 

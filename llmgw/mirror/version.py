@@ -9,7 +9,7 @@ from functools import cached_property
 from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
 from llmgw.mirror.folder import Listing
 from llmgw.mirror.records import KeptFile, Record
-from llmgw_agent.download import shown_url
+from llmgw_agent.fetch.download import shown_url
 
 
 @dataclass(frozen=True)

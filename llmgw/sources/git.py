@@ -25,7 +25,7 @@ from llmgw.sources.objects import is_commit
 from llmgw.sources.remote import Limits, Remote
 from llmgw.sources.repository import control_folders, no_branch, opened
 from llmgw.sources.revision import resolve
-from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
+from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer
 from llmgw.sources.tree import snapshot_of
 from llmgw.sources.worktree import WorktreeSource
 

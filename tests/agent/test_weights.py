@@ -11,7 +11,7 @@ from aiohttp import web
 
 from fakes.waiting import until
 from llmgw_agent.dossier import Fault
-from llmgw_agent.line import Connections
+from llmgw_agent.fetch.line import Connections
 from llmgw_agent.protocol import VersionOrder, WeightFile
 from llmgw_agent.weights import Weights, in_place
 

@@ -18,6 +18,7 @@ from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import parse
 from llmgw.catalog.server import Server
+from llmgw.cli.schema import drift, write_all
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "catalog"
@@ -35,17 +36,17 @@ def kind_of(path: Path) -> str:
 
 
 def test_the_schemas_are_what_the_types_say():
-    assert schema.drift(ROOT / "schema") == [], "run: llmgw schema --write"
+    assert drift(ROOT / "schema") == [], "run: llmgw schema --write"
 
 
 def test_drift_names_the_files_that_differ_and_those_that_are_not_there(tmp_path):
-    schema.write(tmp_path)
-    assert schema.drift(tmp_path) == []
+    write_all(tmp_path)
+    assert drift(tmp_path) == []
 
     (tmp_path / "keys.schema.json").write_text("{}")
     (tmp_path / "model.schema.json").unlink()
 
-    assert schema.drift(tmp_path) == ["keys.schema.json", "model.schema.json"]
+    assert drift(tmp_path) == ["keys.schema.json", "model.schema.json"]
 
 
 @pytest.mark.parametrize("kind", VALIDATORS)

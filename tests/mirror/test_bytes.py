@@ -18,7 +18,7 @@ from fakes.upstream import gguf
 from llmgw.mirror.bytes_app import bytes_app
 from llmgw.mirror.port import Port
 from llmgw.mirror.store import Store
-from llmgw_agent.download import download
+from llmgw_agent.fetch.download import download
 
 DATA = gguf(3_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.upstream import Answer, Upstream, gguf
-from llmgw_agent.download import DownloadFailed, download
+from llmgw_agent.fetch.download import DownloadFailed, download
 
 MB = 1_000_000
 DATA = gguf(3 * MB)

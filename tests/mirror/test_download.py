@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fakes.upstream import CERTIFICATE, Answer, Upstream, gguf
-from llmgw_agent.download import Connections, DownloadCancelled, Downloaded, DownloadFailed, download
+from llmgw_agent.fetch.download import Connections, DownloadCancelled, Downloaded, DownloadFailed, download
 
 DATA = gguf(3_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()

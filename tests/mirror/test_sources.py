@@ -10,7 +10,7 @@ import pytest
 from llmgw.errors import Refused
 from llmgw.mirror import sources
 from llmgw.mirror.sources import Sources
-from llmgw_agent.download import DownloadFailed
+from llmgw_agent.fetch.download import DownloadFailed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, Self
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from llmgw_agent.source_errors import Again
+from llmgw_agent.fetch.failures import Again
 
 Address = tuple[int, Any]
 """A family, and the socket address that goes with it."""

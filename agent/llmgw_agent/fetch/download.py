@@ -20,11 +20,11 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from llmgw_agent.answers import ask, content_length, content_range
 from llmgw_agent.errors import OperatorError
-from llmgw_agent.line import LOOK_EVERY_S, Address, Connections, Line, system_addresses
-from llmgw_agent.part import HEAD_BYTES, Part
-from llmgw_agent.source_errors import Again, DownloadCancelled, DownloadFailed, Source, shown_size, shown_url
+from llmgw_agent.fetch.answers import ask, content_length, content_range
+from llmgw_agent.fetch.failures import Again, DownloadCancelled, DownloadFailed, Source, shown_size, shown_url
+from llmgw_agent.fetch.line import LOOK_EVERY_S, Address, Connections, Line, system_addresses
+from llmgw_agent.fetch.part import HEAD_BYTES, Part
 
 __all__ = [
     "HEAD_BYTES",

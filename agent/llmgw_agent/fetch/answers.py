@@ -8,8 +8,8 @@ from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
-from llmgw_agent.line import Connections
-from llmgw_agent.source_errors import Source
+from llmgw_agent.fetch.failures import Source
+from llmgw_agent.fetch.line import Connections
 
 MAX_REDIRECTS = 5
 

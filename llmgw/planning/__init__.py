@@ -1,1 +1,0 @@
-"""Arithmetic over values: memory, speed, what fits."""

@@ -1,0 +1,101 @@
+"""How the code is laid out: what a reader may rely on without looking."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted([*(ROOT / "llmgw").rglob("*.py"), *(ROOT / "agent/llmgw_agent").rglob("*.py")])
+PURE = [p for p in SOURCES if p.relative_to(ROOT).parts[:2] in {("llmgw", d) for d in ("core", "planning", "catalog")}]
+SHARED = {"protocol", "errors", "log", "fetch", "durable", "process"}
+"""What of the agent llmgw may import: docs/decisions/0001."""
+WORLDLY = {
+    *("time", "datetime", "os", "io", "pathlib", "shutil", "tempfile", "socket", "ssl", "subprocess", "threading"),
+    *("asyncio", "multiprocessing", "logging", "uuid", "random", "secrets", "urllib.request", "http"),
+    *("httpx", "aiohttp", "dulwich", "urllib3", "watchfiles", "psutil"),
+}
+"""What touches a clock, a file, a socket, a process, a log or chance."""
+NOT_A_NOUN = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base_utils"}
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def imports(path):
+    """Every module a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_a_module_has_one_noun_and_at_most_six_hundred_lines(path):
+    assert path.stem not in NOT_A_NOUN
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
+
+
+@pytest.mark.parametrize("path", PURE, ids=named)
+def test_the_core_touches_no_clock_file_socket_log_or_chance(path):
+    roots = {name for name in imports(path) if name in WORLDLY or name.split(".")[0] in WORLDLY}
+    opened = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and _name(n.func) == "open"]
+
+    assert not roots
+    assert not opened
+
+
+def _name(node):
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def test_httpx_has_one_importer_in_each_distribution():
+    found = sorted(named(p) for p in SOURCES if any(n.split(".")[0] == "httpx" for n in imports(p)))
+
+    assert found == ["agent/llmgw_agent/control.py", "llmgw/net/http.py"]
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "llmgw" in p.relative_to(ROOT).parts[:1]], ids=named)
+def test_llmgw_imports_of_its_agent_what_they_share_and_nothing_else(path):
+    used = {n.split(".")[1] for n in imports(path) if n.startswith("llmgw_agent.")}
+
+    assert used <= SHARED
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "llmgw_agent" or "agent" in p.parts], ids=named)
+def test_the_agent_stands_alone(path):
+    assert not [n for n in imports(path) if n == "llmgw" or n.startswith("llmgw.")]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_every_module_says_what_it_is(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+
+    assert ast.get_docstring(tree), "it has no docstring"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_a_bare_except_stands_at_a_boundary_and_says_why(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if re.search(r"except Exception\b", line) and "noqa" not in line:
+            assert path.name in {"app.py", "port.py", "relay.py", "front.py", "node.py", "main.py"}, f"line {number}"
+
+
+@pytest.mark.parametrize("path", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=named)
+def test_every_link_of_the_documentation_leads_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def test_nothing_names_a_place_of_one_machine():
+    kinds = ("*.py", "*.md", "*.yaml", "*.toml")
+    folders = [ROOT / name for name in ("llmgw", "agent", "tests", "docs", "examples", "bench")]
+    tracked = [path for folder in folders for kind in kinds for path in folder.rglob(kind)]
+    place = "/" + "work/"
+
+    assert [named(p) for p in (*tracked, ROOT / "README.md", ROOT / "Makefile") if place in p.read_text()] == []
