@@ -118,7 +118,7 @@ def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> 
 
 def _course(wanted: Wanted, seen: Seen) -> Course:
     if seen.observed is None:
-        return Course((), (), Observed(), settled=True)
+        return Course((), (), Observed(), seen.memory, settled=True)
     known = {n.name: n for n in seen.observed.nodes}
     nodes = tuple(known.get(n.name, NodeSeen(n.name)) for n in sorted(wanted.server.nodes, key=lambda n: n.name))
     return course(wanted, Observed(nodes, seen.observed.mirror), seen.memory, time.time())

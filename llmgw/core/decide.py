@@ -21,7 +21,7 @@ from llmgw.core.observed import Observed
 from llmgw.core.placement import Need, Spot, Unplaced, fits_without, place
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.wanted import Wanted
-from llmgw_agent.protocol import Action, Phase
+from llmgw_agent.protocol import Action, Phase, split_id
 
 
 def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
@@ -45,7 +45,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     # 2, 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
     failures = _failures(wanted, fleet, memory, now)
     turns = [
-        _guarded_turn(name, wanted, fleet, failures, memory, now)
+        _guarded_turn(name, wanted, fleet, failures, now)
         for name in sorted(wanted.models.keys() | fleet.replicas.keys())
     ]
 
@@ -89,7 +89,7 @@ def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[
 
 
 def _guarded_turn(
-    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], memory: Memory, now: float
+    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], now: float
 ) -> rollout.Turn:
     entry = wanted.models.get(name)
     if entry is None and not wanted.complete:
@@ -97,7 +97,7 @@ def _guarded_turn(
         held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
         return rollout.Turn(name, held=[held])
     try:
-        return rollout.turn(name, entry, fleet, failures, memory.generations, now)
+        return rollout.turn(name, entry, fleet, failures, now)
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
         return rollout.Turn(
             name, held=[Held(name, f"internal error: {e!r}", next="report it", model=name, stalled=True)]
@@ -181,7 +181,6 @@ def _whole(
             action = _action(replica, stopping, outcomes, retried=replica.id in spots)
             if action is not None:
                 whole.placements.append(_kept(replica, action, before.get(replica.key)))
-            whole.generations[replica.id] = max(whole.generations.get(replica.id, 0), replica.generation)
     for need, spot in spots.values():
         whole.placements.append(
             Placement(
@@ -196,11 +195,12 @@ def _whole(
                 need.attempt,
             )
         )
-        whole.generations[need.id] = need.generation
-    for rid, generation in memory.generations.items():
-        if rid.rsplit("/", 2)[0] in wanted.models:
-            whole.generations[rid] = max(whole.generations.get(rid, 0), generation)
-    whole.generations = dict(sorted(whole.generations.items()))
+    placed = {need.id: need.generation for need, _ in spots.values()}
+    whole.generations = {
+        rid: generation
+        for rid, generation in sorted({**fleet.generations, **placed}.items())
+        if split_id(rid)[0] in wanted.models or split_id(rid)[0] in fleet.replicas
+    }
     return whole
 
 

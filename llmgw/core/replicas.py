@@ -122,6 +122,8 @@ class Fleet:
     """By name, in order of names."""
     replicas: Mapping[str, tuple[Replica, ...]]
     """By model, each sorted. Every model that has any."""
+    generations: Mapping[str, int]
+    """The highest that was ever placed or reported, by replica id: of what has stopped too."""
     waiting_for: tuple[str, ...]
     """Nodes that keep this control from deciding anything yet. Empty: settled."""
 
@@ -149,7 +151,16 @@ def survey(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Fleet:
     replicas: dict[str, list[Replica]] = defaultdict(list)
     for replica in _all(nodes, placed):
         replicas[replica.model].append(replica)
-    return Fleet(nodes, {m: tuple(sorted(rs)) for m, rs in sorted(replicas.items())}, waiting)
+    by_model = {m: tuple(sorted(rs)) for m, rs in sorted(replicas.items())}
+    return Fleet(nodes, by_model, _generations(nodes, memory), waiting)
+
+
+def _generations(nodes: Mapping[str, Node], memory: Memory) -> dict[str, int]:
+    found = dict(memory.generations)
+    for node in nodes.values():
+        for report in node.seen.replicas:
+            found[report.id] = max(found.get(report.id, 0), report.generation)
+    return found
 
 
 def _standing(node: NodeSeen, grace: float, memory: Memory, now: float) -> Standing:

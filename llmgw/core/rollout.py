@@ -74,7 +74,6 @@ def turn(
     entry: WantedModel | None,
     fleet: Fleet,
     failures: Mapping[str, Failures],
-    generations: Mapping[str, int],
     now: float,
 ) -> Turn:
     """What is missing and what may stop, of one model.
@@ -84,7 +83,6 @@ def turn(
         entry: what is wanted of it; None: it is not in the catalog any more.
         fleet: the settled fleet.
         failures: as updated in this pass, by model/profile.
-        generations: the highest generation ever placed, by replica id.
         now: UTC seconds.
     """
     result = Turn(name)
@@ -93,7 +91,7 @@ def turn(
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=_keeping, reverse=True) if r.serves]
-        _missing(result, entry, seat, mine, failures, generations, now)
+        _missing(result, entry, seat, fleet, failures, now)
     _stops(result, seats, lonely, mine)
     return result
 
@@ -151,9 +149,8 @@ def _missing(
     result: Turn,
     entry: WantedModel | None,
     seat: _Seats,
-    mine: tuple[Replica, ...],
+    fleet: Fleet,
     failures: Mapping[str, Failures],
-    generations: Mapping[str, int],
     now: float,
 ) -> None:
     """Add what the profile is short of, as far as its failures let it be tried."""
@@ -170,11 +167,11 @@ def _missing(
     if known and (held := _not_now(key, entry.model.name, known, now)):
         result.held.append(held)
         return
-    if known:
-        count = min(count, 1)  # one tries, so that not all of them fail again
-        if under_way:
-            return
-    taken = {r.id for r in mine} - {r.id for r in seat.failed}
+    if known and (count > 1 or under_way):
+        # One tries, so that not all of them fail again.
+        count = 0 if under_way else 1
+        result.held.append(Held(key, "the others wait until one is seen to work", model=entry.model.name))
+    taken = {r.id for r in fleet.of(entry.model.name)} - {r.id for r in seat.failed}
     retried = [r.id for r in seat.failed]
     for _ in range(count):
         rid = retried.pop(0) if retried else _free_id(key, taken)
@@ -184,7 +181,7 @@ def _missing(
                 entry.model,
                 seat.profile,
                 rid,
-                generation=1 + max([generations.get(rid, 0), *(r.generation for r in mine if r.id == rid)]),
+                generation=1 + fleet.generations.get(rid, 0),
                 why=_why(seat, replacing=bool(replacing), known=known),
                 replaces=bool(replacing),
                 attempt=known.count if known else 0,

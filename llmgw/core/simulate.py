@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from llmgw.core.actions import Action, Fetch, Held, Plan, Remove, Start, Stop
+from llmgw.core.backoff import LONGEST_S
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory, Placement
@@ -34,6 +35,7 @@ class Course(Struct, frozen=True):
     held: tuple[Held, ...]
     """What is not done in the end, and why."""
     end: Observed
+    memory: Memory
     settled: bool
     """Whether it came to rest within the steps that were looked at."""
 
@@ -49,12 +51,17 @@ def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course
     """
     steps: list[Step] = []
     plan = decide(wanted, seen, memory, now)
-    while plan.actions and len(steps) < MOST_STEPS:
-        steps.append(Step(plan.actions))
-        seen = after(wanted, seen, plan)
-        now += STEP_S
-        plan = decide(wanted, seen, plan.memory, now)
-    return Course(tuple(steps), plan.held, seen, settled=not plan.actions)
+    for _ in range(MOST_STEPS):
+        if plan.actions:
+            steps.append(Step(plan.actions))
+        next_seen = after(wanted, seen, plan)
+        # What only waits for its time is given it before this is called rest.
+        now += STEP_S if plan.actions else LONGEST_S
+        following = decide(wanted, next_seen, plan.memory, now)
+        if not plan.actions and not following.actions and next_seen == seen:
+            return Course(tuple(steps), plan.held, seen, plan.memory, settled=True)
+        seen, plan = next_seen, following
+    return Course(tuple(steps), plan.held, seen, plan.memory, settled=False)
 
 
 def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from catalog.written import KEY, MODEL, SERVER, as_yaml, changed
 
-from llmgw.catalog import schema as schemas
 from llmgw.cli.main import run
+from llmgw.cli.schema import drift
 from llmgw.errors import Exit
 
 BROKEN = as_yaml(changed(MODEL, (("state",), "stoped")))
@@ -139,7 +139,7 @@ def test_a_new_fleet_is_valid_as_it_stands_to_us_and_to_an_editor(tmp_path, caps
 
     assert ("git -C" in said) == (not there)
     assert validate(tmp_path / "new", capsys) == (Exit.DONE, "no problems: 1 model, 1 node, 0 keys\n")
-    assert schemas.drift(tmp_path / "new" / "schema") == []
+    assert drift(tmp_path / "new" / "schema") == []
     settings = json.loads((tmp_path / "new" / ".vscode" / "settings.json").read_text())
     assert all((tmp_path / "new" / file).is_file() for file in settings["yaml.schemas"])
 
@@ -170,7 +170,7 @@ def test_schemas_are_written_where_one_stands_and_checked_there(tmp_path, capsys
     assert run(["schema", "--check"]) == Exit.PROBLEM
     assert run(["schema", "--write"]) == Exit.DONE
     assert run(["schema", "--check"]) == Exit.DONE
-    assert schemas.drift(tmp_path / "schema") == []
+    assert drift(tmp_path / "schema") == []
     assert "schema/keys.schema.json" in capsys.readouterr().out
 
 

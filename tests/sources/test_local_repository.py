@@ -277,4 +277,5 @@ def test_no_descriptor_is_kept_between_polls(fleet: Fleet):
         fleet.bare("repack", "-q")
         source.poll()
 
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # Others' may have been closed meanwhile, as their objects went.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
