@@ -28,7 +28,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/llmgw demo $(if $(ONCE),--once)
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check .
