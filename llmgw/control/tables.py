@@ -28,7 +28,7 @@ class Tables:
     """The newest table, and who waits for a newer one."""
 
     def __init__(self, *, on_demand: Callable[[], None], monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Start with no table: gateways are told to come again."""
+        """Start with no table: gateways wait for the first."""
         self._table: Table | None = None
         self._body = b""
         self._changed = asyncio.Condition()
@@ -54,7 +54,7 @@ class Tables:
         except TimeoutError:
             pass
         if self._table is None:
-            return web.Response(status=503, headers={"Retry-After": "1"}, text="no table yet")
+            return web.Response(status=204)  # none yet, which is not an empty one
         headers = {"ETag": f'"{self._table.version}"'}
         if self._table.version == has:
             return web.Response(status=304, headers=headers)

@@ -34,7 +34,9 @@ class ControlLink:
         await self._session.close()
 
     async def table(self, version: str, wait_s: float) -> bytes | None:
-        """The table, as soon as it is another than `version`, or after `wait_s`. None: it still is that one.
+        """The table, as soon as it is another than `version`, or after `wait_s`.
+
+        None: it still is that one, or control has none yet.
 
         Raises:
             OperatorError: control cannot be had, or refuses.

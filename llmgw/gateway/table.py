@@ -75,7 +75,7 @@ class TableFollower:
         failures = 0
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began, was_away = loop.time(), bool(self.away)
             try:
                 news = await self._once()
             except OperatorError as error:
@@ -86,7 +86,7 @@ class TableFollower:
             self._say_back()
             failures = 0
             # Whoever answers at once that nothing is new is not asked again at once.
-            if not news and loop.time() - began < 1:
+            if not news and not was_away and loop.time() - began < 1:
                 await asyncio.sleep(1)
 
     async def _once(self) -> bool:

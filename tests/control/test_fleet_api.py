@@ -246,7 +246,7 @@ async def test_no_table_is_given_before_every_node_has_spoken(tmp_path):
         serving.cancel()
         other.cancel()
 
-    assert early.status == 503
+    assert early.status == 204
     assert [m.name for m in table.models] == ["m"]
 
 

@@ -98,7 +98,9 @@ class TableServer:
                     await self._changed.wait()
             except TimeoutError:
                 pass
-        if self.table is None or self.table.version == has:
+        if self.table is None:
+            return web.Response(status=204)  # as control does while it settles
+        if self.table.version == has:
             return web.Response(status=304)
         body = msgspec.json.encode(self.table)
         headers = {"ETag": f'"{self.table.version}"'}

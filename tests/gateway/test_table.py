@@ -56,6 +56,20 @@ async def test_a_control_that_has_no_news_is_asked_once_in_the_time_it_holds(fle
     assert len(fleet.control.asked) == 3
 
 
+async def test_a_control_that_came_back_without_a_table_yet_is_waited_on_for_its_first(fleet, chat):
+    # It settles after its restart: a gateway that came again with longer and longer pauses would miss the moment.
+    engine = await fleet.engine()
+    await fleet.control.down()
+    await fleet.start()
+    await fleet.control.up()
+    await until(lambda: len(fleet.control.asked) >= 2, within_s=20)
+
+    async with asyncio.timeout(1):
+        await fleet.put(model("m", replica("m/gpu/0", engine.url)))
+
+    assert await served(fleet, chat) == 200
+
+
 async def test_the_table_is_kept_for_this_user_alone(fleet, one):
     kept = fleet.state / "state" / "table.json"
     await until(kept.exists)
