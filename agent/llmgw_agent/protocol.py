@@ -231,6 +231,8 @@ class ReplicaReport(Struct, frozen=True, omit_defaults=True):
     """Since it is in this phase."""
     pid: int | None = None
     port: int | None = None
+    address: str = ""
+    """Where it listens: the node's address when it was started."""
     key: str = ""
     """The engine's own random key, for the gateway only."""
     engine: str = ""

@@ -146,6 +146,7 @@ class Replica:
             age_s=round(boot_clock() - self.since_s, 1),
             pid=self.process.pid if self.process else None,
             port=running.port if running else None,
+            address=running.address if running else "",
             key=self.around.records.engine_key(self.key) if running else "",
             engine=spec.engine if spec else "",
             parallel=spec.parallel if spec else 0,

@@ -19,7 +19,6 @@ from llmgw.catalog.files import (
     read_models,
     read_server,
 )
-from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.problem import Problem
 from llmgw.catalog.server import Server
 
@@ -59,7 +58,7 @@ class Catalog:
     """None: server.yaml is missing, or has a problem."""
     models: tuple[Entry, ...] = ()
     """The good ones, by name."""
-    keys: tuple[ClientKey, ...] = ()
+    keys: tuple[KeyEntry, ...] = ()
     """The good ones, by name."""
     problems: tuple[Problem, ...] = ()
     """By file, line and column."""
@@ -167,7 +166,7 @@ def _contest(claim: Claim, other: Claim) -> Problem:
     )
 
 
-def _join_keys(files: Iterable[KeyFile]) -> tuple[tuple[ClientKey, ...], list[Problem]]:
+def _join_keys(files: Iterable[KeyFile]) -> tuple[tuple[KeyEntry, ...], list[Problem]]:
     """Every key once, and the problems of all key files. Of two with one hash the first counts."""
     found: list[Problem] = []
     names: dict[str, KeyEntry] = {}
@@ -185,4 +184,4 @@ def _join_keys(files: Iterable[KeyFile]) -> tuple[tuple[ClientKey, ...], list[Pr
                 why = f"{hashed.path}:{hashed.place.line} has it too, and only that one counts"
                 what = f"the hash of key {key.name} is there twice"
                 found.append(Problem(entry.path, *entry.place, what, why, "make another with `llmgw key new client`"))
-    return tuple(sorted((e.key for e in hashes.values()), key=lambda key: (key.name, key.sha256))), found
+    return tuple(sorted(hashes.values(), key=lambda e: (e.key.name, e.key.sha256))), found

@@ -162,30 +162,33 @@ def _model(name: str, before: WantedModel | None, after: WantedModel | None, cou
 
 def _fields(before: WantedModel, after: WantedModel) -> Iterator[FieldChange]:
     was, will = _flat(canonical.spec(before.model)), _flat(canonical.spec(after.model))
-    for field in sorted({*was, *will}):
-        if was.get(field) != will.get(field):
-            yield FieldChange(field, was.get(field), will.get(field), str(_effect(field, after)))
+    for at in sorted({*was, *will}):
+        if was.get(at) != will.get(at):
+            yield FieldChange(".".join(at), was.get(at), will.get(at), str(_effect(at, after)))
 
 
-def _flat(value: Any, at: str = "") -> dict[str, Any]:
-    """Every leaf by its way: `profiles.cpu.replicas`. Named parts go by their name."""
+Way = tuple[str, ...]
+"""The way to a value. Names of profiles may have dots in them."""
+
+
+def _flat(value: Any, at: Way = ()) -> dict[Way, Any]:
+    """Every leaf by its way: `profiles`, `cpu`, `replicas`. Named parts go by their name."""
     if isinstance(value, dict):
         parts = [(str(k), v) for k, v in value.items()]
     elif isinstance(value, list) and value and all(isinstance(v, dict) and "name" in v for v in value):
         parts = [(str(v["name"]), v) for v in value]
     else:
         return {at: value}
-    return {k: v for key, part in parts for k, v in _flat(part, f"{at}.{key}" if at else key).items()}
+    return {k: v for key, part in parts for k, v in _flat(part, (*at, key)).items()}
 
 
-def _effect(field: str, entry: WantedModel) -> Effect:
+def _effect(at: Way, entry: WantedModel) -> Effect:
     """What the change of a field does to what runs."""
-    if field == "source.from" and entry.model.source.is_path:
+    if at == ("source", "from") and entry.model.source.is_path:
         return Effect.RESTARTS
-    parts = field.split(".")
-    kind = "model"
-    if parts[0] == "source" and len(parts) > 1:
-        kind, parts = "source", parts[1:]
-    elif parts[0] == "profiles" and len(parts) > 2:
-        kind, parts = ("gpu", parts[3:]) if parts[2] == "gpu" and len(parts) > 3 else ("profile", parts[2:])
-    return EFFECTS[kind][parts[0]]
+    kind, rest = "model", at
+    if at[0] == "source" and len(at) > 1:
+        kind, rest = "source", at[1:]
+    elif at[0] == "profiles" and len(at) > 2:
+        kind, rest = ("gpu", at[3:]) if at[2] == "gpu" and len(at) > 3 else ("profile", at[2:])
+    return EFFECTS[kind][rest[0]]

@@ -35,7 +35,7 @@ def table(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> Table:
     models = tuple(
         _model(entry, tuple(sorted(replicas[name])), why.get(name, "")) for name, entry in sorted(wanted.models.items())
     )
-    keys = {k.sha256: TableKey(k.name, k.models) for k in sorted(wanted.keys, key=lambda k: k.sha256)}
+    keys = {k.key.sha256: TableKey(k.key.name, k.key.models) for k in wanted.keys}
     body = Table("", wanted.server.cluster, models, keys)
     return structs.replace(body, version=hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16])
 
@@ -62,7 +62,7 @@ def _replica(
         id=report.id,
         generation=report.generation,
         node=node,
-        url=f"http://{f'[{address}]' if ':' in address else address}:{report.port}",
+        url=_url(report.address or address, report.port),
         key=report.key,
         engine=report.engine,
         tier=tier,
@@ -70,6 +70,10 @@ def _replica(
         capacity=max(1, report.parallel),
         state=state,
     )
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 def _rank(report: ReplicaReport, model: Model | None) -> tuple[int, int]:

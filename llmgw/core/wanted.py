@@ -36,6 +36,15 @@ class WantedModel:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedKey:
+    """One client key that is good."""
+
+    key: ClientKey
+    path: str
+    """The file of the repository it is written in."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """Everything that is wanted of the fleet."""
 
@@ -44,7 +53,7 @@ class Wanted:
     server: Server
     models: Mapping[str, WantedModel] = field(default_factory=dict)
     """By name, in order of names."""
-    keys: tuple[ClientKey, ...] = ()
+    keys: tuple[WantedKey, ...] = ()
     problems: tuple[Problem, ...] = ()
     held: tuple[str, ...] = ()
     """Guards that keep the commit from removing what it would: sentences with what lifts them."""
@@ -94,12 +103,22 @@ def judge(
         committed_at=committed_at,
         server=server,
         models=dict(sorted(models.items())),
-        keys=catalog.keys,
+        keys=_keys(catalog, last),
         problems=catalog.problems,
         complete=not catalog.unreadable_paths,
         applied=commit,
     )
     return _guarded(wanted, last, set(running), allowed_removals)
+
+
+def _keys(catalog: Catalog, last: Wanted | None) -> tuple[WantedKey, ...]:
+    """The good keys. A file with a problem keeps those it last had: clients must not be shut out by a slip."""
+    keys = {e.key.sha256: WantedKey(e.key, e.path) for e in catalog.keys}
+    broken = {p.path for p in catalog.problems if p.path.startswith("keys/")}
+    for known in last.keys if last else ():
+        if known.path in broken:
+            keys.setdefault(known.key.sha256, known)
+    return tuple(keys[sha] for sha in sorted(keys))
 
 
 def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int) -> WantedModel:

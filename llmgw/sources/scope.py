@@ -8,11 +8,11 @@ from typing import Literal
 
 from dulwich.objects import S_ISGITLINK
 
+from llmgw.catalog.parse import MODEL_FILE, SERVER_FILE
 from llmgw.errors import Refused
 from llmgw.sources.snapshot import Bad, Blob
 from llmgw.units import KIB, MIB, show_bytes
 
-MAX_FILE_BYTES = 256 * KIB
 MAX_TOTAL_BYTES = 64 * MIB
 MAX_ENTRIES = 100_000
 """Entries looked at in one snapshot: a tree that contains itself ten times over,
@@ -26,6 +26,11 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 LINK = ("is a symbolic link, which is not followed", "put the file itself there")
 SUBMODULE = ("is a submodule, which is not followed", "commit the files themselves")
+
+
+def most_bytes(path: str) -> int:
+    """How large a file may be: what the catalog's own reading takes, and no more is read."""
+    return (SERVER_FILE if path == SERVER else MODEL_FILE).bytes
 
 
 class Reading:
@@ -111,8 +116,9 @@ class Reading:
 
     def keep(self, path: str, blob: Blob) -> None:
         """Takes a file, unless its content already shows that it is none of ours."""
-        if len(blob.data) > MAX_FILE_BYTES:
-            self.note(path, f"is larger than {MAX_FILE_BYTES // KIB} KiB", "keep one model, or a few, in a file")
+        if len(blob.data) > (most := most_bytes(path)):
+            do = "take out what no node is" if path == SERVER else "keep one model, or a few, in a file"
+            self.note(path, f"is larger than {most // KIB} KiB", do)
         elif blob.data.startswith(LFS_POINTER):
             self.note(path, "is kept in Git LFS, and only its pointer is here", "commit the file itself")
         else:

@@ -22,13 +22,14 @@ from msgspec import UNSET, Struct, structs
 from pydantic import ValidationError
 
 from llmgw.catalog import canonical
+from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.server import Server
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import Standing
 from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ReplicaStatus
-from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.core.wanted import Wanted, WantedKey, WantedModel
 from llmgw.errors import OperatorError
 from llmgw.sources.readme import readme
 from llmgw.units import GIB
@@ -56,6 +57,8 @@ class Summary(Struct, frozen=True):
     problems: tuple[str, ...] = ()
     server: dict[str, Any] = {}
     """server.yaml as last good, in canonical form."""
+    keys: tuple[dict[str, Any], ...] = ()
+    """Client keys by hash as last good, each with its `path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         status.held,
         status.problems,
         canonical.spec(wanted.server) if wanted else {},
+        tuple({"path": k.path, **canonical.spec(k.key)} for k in wanted.keys) if wanted else (),
     )
     files = {"README.md": readme(status, wanted).encode(), "summary.yaml": _dump(summary)}
     for model in status.models:
@@ -129,7 +133,13 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
     wanted = None
     if summary.server:
         wanted = Wanted(
-            summary.observed_commit, 0, _server(summary), entries, held=summary.held, applied=summary.applied_commit
+            summary.observed_commit,
+            0,
+            _server(summary),
+            entries,
+            tuple(_key(k) for k in summary.keys),
+            held=summary.held,
+            applied=summary.applied_commit,
         )
     return Recorded(summary, status, wanted)
 
@@ -159,6 +169,15 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
 def _server(summary: Summary) -> Server:
     try:
         return Server.model_validate(summary.server)
+    except ValidationError as e:
+        raise _by_hand("summary.yaml", str(e)) from None
+
+
+def _key(raw: Mapping[str, Any]) -> WantedKey:
+    try:
+        return WantedKey(
+            ClientKey.model_validate({k: v for k, v in raw.items() if k != "path"}), str(raw.get("path", ""))
+        )
     except ValidationError as e:
         raise _by_hand("summary.yaml", str(e)) from None
 

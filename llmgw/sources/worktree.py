@@ -23,7 +23,7 @@ from llmgw.sources.history import leads, trailers_between
 from llmgw.sources.objects import Damaged, target
 from llmgw.sources.repository import control_folders, opened
 from llmgw.sources.revision import resolve
-from llmgw.sources.scope import FOLDERS, MAX_FILE_BYTES, SERVER, SUBMODULE, Reading
+from llmgw.sources.scope import FOLDERS, SERVER, SUBMODULE, Reading, most_bytes
 from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer, identity_of
 from llmgw.sources.tree import snapshot_of
 
@@ -161,5 +161,5 @@ def _file(reading: Reading, parent: int, name: str, path: str) -> None:
     with os.fdopen(os.open(name, _FILE, dir_fd=parent), "rb") as file:
         if reading.kind(path, os.fstat(file.fileno()).st_mode) != "file":
             return
-        data = file.read(MAX_FILE_BYTES + 1)
+        data = file.read(most_bytes(path) + 1)
     reading.keep(path, Blob(GitBlob.from_string(data).id.decode(), data))

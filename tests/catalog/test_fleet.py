@@ -41,7 +41,7 @@ def test_a_good_repository_is_all_there():
         ("catalog/b.yaml", 2, 2),
         ("catalog/deep/er/c.yml", 1, 1),
     ]
-    assert [key.name for key in catalog.keys] == ["helpdesk"]
+    assert [e.key.name for e in catalog.keys] == ["helpdesk"]
     assert catalog.server is not None
     assert catalog.server.cluster == "lab"
 
@@ -183,7 +183,7 @@ def test_a_key_is_used_once_and_the_first_file_counts():
         {"server.yaml": as_yaml(SERVER), "keys/b.yaml": as_yaml([other, renamed]), "keys/a.yaml": as_yaml(KEY)}
     )
 
-    assert [(key.name, key.sha256[:2], key.models) for key in catalog.keys] == [
+    assert [(e.key.name, e.key.sha256[:2], e.key.models) for e in catalog.keys] == [
         ("helpdesk", "cd", ("coder",)),
         ("helpdesk", "ee", ("coder",)),
     ]

@@ -63,6 +63,19 @@ def test_a_file_that_cannot_be_read_keeps_every_model_that_is_absent():
     assert not second.complete
 
 
+def test_a_broken_file_of_keys_keeps_the_keys_it_had_and_a_removed_one_does_not():
+    def keyed(data, last=None):
+        files = {"server.yaml": SERVER} | ({"keys/ana.yaml": data} if data else {})
+        return judge(read_fleet(files), commit="b" * 40, committed_at=5, last=last)
+
+    good = keyed(b"name: ana\nsha256: " + b"a" * 64)
+    broken = keyed(b"name: ana\nsha256: short\n", last=good)
+    removed = keyed(None, last=broken)
+
+    assert [k.key.name for k in good.keys] == [k.key.name for k in broken.keys] == ["ana"]
+    assert removed.keys == ()
+
+
 def test_a_broken_server_yaml_keeps_the_last_good_one():
     first = commit({"a": one("a")})
     second = commit({"a": one("a", 2)}, last=first, server=b"schema: 1\nclutser: lab\n")
