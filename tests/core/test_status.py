@@ -1,0 +1,162 @@
+"""What is said of a fleet: its states, when it is committed, and in which words."""
+
+import pytest
+from fleets import NOW, SETTLED, F, R, S, fleet, model, node, replica, wanting
+from msgspec import structs
+
+from llmgw.core.cadence import due_in_s
+from llmgw.core.decide import decide
+from llmgw.core.explain import message, transitions
+from llmgw.core.observed import Observed
+from llmgw.core.status import status
+from llmgw_agent.protocol import Dossier
+
+
+def said(of, seen, *, memory=SETTLED, now=NOW, **more):
+    """The status of a fleet as decided on."""
+    wanted = wanting(*of, nodes=[n.name for n in seen.nodes], **more)
+    return status(wanted, seen, decide(wanted, seen, memory, now), now)
+
+
+def states(found):
+    return {m.name: m.state for m in found.models}
+
+
+@pytest.mark.parametrize(
+    ("asked", "running", "state"),
+    [
+        pytest.param({"gpu": 1, "cpu": 1}, {"gpu": [R], "cpu": [R]}, "ready", id="as asked"),
+        pytest.param({"gpu": 2}, {"gpu": [R, S]}, "reconciling", id="one starts"),
+        pytest.param({"gpu": 1}, {"gpu": [R, R]}, "reconciling", id="one stops"),
+        pytest.param({"gpu": 0}, {}, "stopped", id="none asked"),
+        pytest.param({"gpu": 2}, {"gpu": [R, F]}, "reconciling", id="one failed and is tried again"),
+    ],
+)
+def test_a_models_state_is_one_word(asked, running, state):
+    of = model(**asked)
+
+    assert states(said([of], fleet(of, "n1", **running))) == {"m": state}
+
+
+def test_what_only_a_change_can_help_is_stalled_and_says_what_to_do():
+    of = model(cpu=1)
+    failed = replica("m/cpu/0", of, F, age_s=60, dossier=Dossier("bad_flags", "error: invalid argument: --x"))
+
+    found = said([of], Observed((node("n1", failed),)))
+
+    assert states(found) == {"m": "stalled"}
+    (condition,) = found.models[0].conditions
+    assert condition.why == "it is parked after failing 1 time: bad_flags: error: invalid argument: --x"
+    assert condition.next == "change what it runs with, or its source; the same is not tried again"
+    assert not found.as_asked
+
+
+def test_a_model_that_left_the_catalog_is_leaving_until_it_is_gone():
+    of = model(cpu=1)
+
+    found = said([], Observed((node("n1", replica("m/cpu/0", of)),)))
+
+    assert states(found) == {"m": "leaving"}
+
+
+def test_an_unreachable_mirror_is_said_and_is_not_an_empty_one():
+    found = said([], Observed((node("n1"),)), mirror={"base": "http://a:1", "api": "http://a:2"})
+
+    assert found.mirror.reachable is False
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param({"age_s": 3.0}, id="the age of a report"),
+        pytest.param({"used_gib": 7}, id="memory that others use"),
+        pytest.param({"disk_gib": 500}, id="free disk"),
+    ],
+)
+def test_what_moves_by_itself_is_no_reason_for_a_commit(later):
+    of = model(cpu=1)
+    before = said([of], Observed((node("n1", replica("m/cpu/0", of)),)))
+    after = said([of], Observed((node("n1", replica("m/cpu/0", of, busy=2, tps=9.5), **later),)), now=NOW + 5)
+
+    assert before.digest == after.digest
+
+
+def test_a_replica_that_changed_its_phase_is():
+    of = model(cpu=1)
+
+    assert said([of], fleet(of, "n1", cpu=[S])).digest != said([of], fleet(of, "n1", cpu=[R])).digest
+
+
+def waits(before, now, *, changed_s=0.0, committed_s=1e9):
+    return due_in_s(before, now, changed_s=changed_s, committed_s=committed_s)
+
+
+def test_a_verdict_on_a_commit_comes_within_two_seconds():
+    found = said([], Observed((node("n1"),)))
+
+    assert waits(None, found) <= 2
+    assert waits(structs.replace(found, observed_commit="d" * 40), found, committed_s=1.0) <= 2
+
+
+def test_the_end_of_a_rollout_is_not_waited_for():
+    of = model(cpu=1)
+    starting, ready = said([of], fleet(of, "n1", cpu=[S])), said([of], fleet(of, "n1", cpu=[R]))
+
+    assert waits(starting, ready, committed_s=1.0) <= 2
+
+
+def test_a_lost_node_or_model_is_committed_after_ten_seconds():
+    of = model(cpu=1)
+    well = said([of], fleet(of, "n1", "n2", cpu=[R]))
+    silent = said([of], fleet(of, "n1", "n2", silent=["n2"], cpu=[R]))
+    down = said([of], fleet(of, "n1", "n2", cpu=[F]))
+
+    assert [waits(well, now, committed_s=1.0) for now in (silent, down)] == [10.0, 10.0]
+    assert waits(well, silent, changed_s=10.0, committed_s=1.0) == 0
+
+
+def test_anything_else_settles_first_and_comes_at_most_once_a_minute():
+    of = model(cpu=3)
+    one, two = said([of], fleet(of, "n1", cpu=[R, S, S])), said([of], fleet(of, "n1", cpu=[R, R, S]))
+
+    assert waits(one, two) == 10
+    assert waits(one, two, changed_s=30.0, committed_s=31.0) == 29
+    assert waits(one, two, changed_s=60.0, committed_s=61.0) == 0
+
+
+def test_the_subject_says_what_happened_and_the_body_has_a_line_for_each():
+    of = model(gpu=1, cpu=1)
+    before = said([of], fleet(of, "n1", gpu=[S], cpu=[S]))
+    after = said([of], fleet(of, "n1", gpu=[R], cpu=[R]))
+
+    assert message(before, after) == ("m: 1/1 cpu, 1/1 gpu ready", "m: 1/1 cpu, 1/1 gpu ready")
+
+
+def test_a_subject_fits_and_says_how_many_more_there_are():
+    many = [model(f"a-model-with-quite-a-long-name-number-{n}", cpu=1) for n in range(60)]
+    seen = Observed((node("n1", *(replica(f"{m.name}/cpu/0", m) for m in many), cores=100),))
+
+    subject, body = message(None, said(many, seen))
+
+    assert len(subject) <= 72
+    assert subject.endswith("(and 60 more)")
+    assert len(body.splitlines()) == 51
+    assert body.endswith("and 11 more")
+
+
+def test_trouble_is_named_first_and_what_is_over_is_said_too():
+    of = model(cpu=1)
+    well = said([of], fleet(of, "n1", cpu=[R]))
+    broken = structs.replace(well, problems=("catalog/a.yaml:3:1: it is broken",))
+
+    assert transitions(well, broken) == ["catalog/a.yaml:3:1: it is broken"]
+    assert transitions(broken, well) == ["every file of the catalog can be used again"]
+
+
+def test_nothing_secret_is_in_a_status():
+    import msgspec
+
+    of = model(cpu=1)
+    seen = Observed((node("n1", replica("m/cpu/0", of, key="engine-secret", port=7500)),))
+
+    assert b"engine-secret" not in msgspec.json.encode(said([of], seen))
