@@ -51,6 +51,7 @@ def plan(
     observed: Annotated[How, typer.Option(help="Where the fleet is seen.")] = How.AUTO,
     control: Annotated[str | None, typer.Option(help="Where control is. Or LLMGW_CONTROL.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="An operator's key. Or LLMGW_KEY_FILE.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust for control. Or LLMGW_CA_FILE.")] = None,
     output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write it into this file.")] = None,
@@ -65,7 +66,7 @@ def plan(
             found = _head(source, head, repo, worktree=worktree)
             catalog = catalog_of(found)
             cluster = catalog.server.cluster if catalog.server else ""
-            seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file))
+            seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file, ca_file))
             based = catalog_of(source.at(base)) if base else None
             since = seen.base.applied if seen.base and seen.base.applied else UNBORN
             trailers = source.trailers_since(since, until=found.commit)

@@ -23,6 +23,7 @@ from llmgw.units import show_duration
 
 CONTROL = "LLMGW_CONTROL"
 KEY_FILE = "LLMGW_KEY_FILE"
+CA_FILE = "LLMGW_CA_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Seen:
     memory: Memory
 
 
-def operator(control: str | None, key_file: Path | None) -> Operator | None:
+def operator(control: str | None, key_file: Path | None, ca_file: Path | None = None) -> Operator | None:
     """From options or the environment. None where neither names a control.
 
     Raises:
@@ -58,7 +59,8 @@ def operator(control: str | None, key_file: Path | None) -> Operator | None:
         return None
     if key is None:
         raise Misused(f"no key for {where}", why="control answers operators only", do=f"give --key-file, or {KEY_FILE}")
-    return Operator(where, key)
+    trusted = ca_file or (Path(os.environ[CA_FILE]) if CA_FILE in os.environ else None)
+    return Operator(where, key, trusted)
 
 
 def look(how: str, repo: str, cluster: str, who: Operator | None) -> Seen:

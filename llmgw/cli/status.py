@@ -31,10 +31,11 @@ def status(
     live: Annotated[bool, typer.Option("--live", help="Ask control in place of the branch.")] = False,
     control: Annotated[str | None, typer.Option(help="Where control is. Or LLMGW_CONTROL.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="An operator's key. Or LLMGW_KEY_FILE.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust for control. Or LLMGW_CA_FILE.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say how the fleet is: what is wrong first, then models and nodes."""
-    who = operator(control, key_file)
+    who = operator(control, key_file, ca_file)
     found, how, moving = _live(who) if live else _recorded(repo, cluster or _cluster(repo), at)
     if model is not None and model not in {m.name for m in found.models}:
         raise Refused(

@@ -6,6 +6,7 @@ reached is `Unreachable`, so that the caller knows that waiting may help.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +54,13 @@ class Client:
             key_file: holds the bearer key.
             ca_file: holds the certificates to trust in place of the system's.
             timeout_s: of connecting, and of each read and write.
+
+        Raises:
+            Refused: the certificates cannot be read.
         """
         self.base, self.name, self._key_file = base.rstrip("/"), name, key_file
-        verify = str(ca_file) if ca_file else True
         # No proxy from the environment: these are machines of one fleet.
-        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=verify)
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=_trust(name, ca_file))
 
     async def __aenter__(self) -> Self:
         return self
@@ -144,3 +147,12 @@ class Client:
                 do=f"see what listens at {self.base}",
             )
         return kind(said.what, why=said.why, do=said.do)
+
+
+def _trust(name: str, ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as e:
+        raise Refused(
+            f"the certificate of {name} cannot be checked", why=f"{ca_file}: {e}", do="name a file of PEM certificates"
+        ) from None

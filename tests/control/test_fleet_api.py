@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from control.fleet import a_control, a_model, a_server, until
 from llmgw.core.live import Live
 from llmgw.core.table import Demand, ModelDemand, Table
 from llmgw.errors import Refused, Unreachable
+from llmgw.net.http import Client
 from llmgw_agent.protocol import PROTOCOL, Phase, ReplicaReport, Report, digest
 
 
@@ -219,6 +221,23 @@ async def test_control_listens_beyond_loopback_only_with_tls_or_when_told_to(tmp
     with pytest.raises(Refused, match=r"control does not listen on 0\.0\.0\.0 without TLS"):
         async with a_control(tmp_path, listen=("0.0.0.0", 0)):
             pass
+
+
+async def test_with_a_certificate_agents_call_over_tls_and_nobody_without_trust_gets_through(tmp_path):
+    pem = Path(__file__).parents[1] / "fakes/localhost.pem"
+    async with a_control(tmp_path, files={"m": a_model()}, tls_cert=pem, tls_key=pem) as site:
+        key = tmp_path / "node.key"
+        key.write_text("node-n1")
+        url = f"https://localhost:{site.port}"
+        trusting = Client(url, name="control", key_file=key, ca_file=pem)
+        wary, plain = Client(url, name="control"), Client(f"http://127.0.0.1:{site.port}", name="control")
+        site.clients += [trusting, wary, plain]
+        answer = await trusting.call("GET", "/v1/health")
+        for stranger in (wary, plain):
+            with pytest.raises(Unreachable):
+                await stranger.call("GET", "/v1/health")
+
+    assert answer.status == 200
 
 
 async def test_a_port_in_use_is_said_with_who_holds_it(tmp_path):

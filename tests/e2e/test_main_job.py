@@ -1,11 +1,14 @@
 """The whole road: a commit to a real repository, and a real model that answers."""
 
 import asyncio
+import json
 import shutil
+import subprocess
 
 import pytest
 
 from e2e.site import a_site, demo_model, kill, llmgw, pid_of, ready, steady_load, until
+from llmgw.cli.up import what_to_try
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e")]
 
@@ -36,6 +39,16 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         assert chunks[-1].usage.completion_tokens == 8
         assert [m.id for m in listed.data] == ["smollm2"]
         assert listed.data[0].description.startswith("SmolLM2-135M-Instruct.")
+
+        # The curl line that is printed works as pasted, where there is a curl.
+        (ask,) = [
+            s.removeprefix("ask: ") for s in what_to_try(site.machine, await site.live()) if s.startswith("ask: ")
+        ]
+        if shutil.which("curl"):
+            pasted = await asyncio.to_thread(
+                subprocess.run, ask, shell=True, capture_output=True, text=True, check=True
+            )
+            assert json.loads(pasted.stdout)["choices"][0]["message"]["content"]
 
         # The commands say how it is, and that nothing is to be done.
         await until(lambda: "1/1 cpu" in site.status().get("README.md", ""), what="the status")
