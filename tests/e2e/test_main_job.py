@@ -41,14 +41,11 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         assert listed.data[0].description.startswith("SmolLM2-135M-Instruct.")
 
         # The curl line that is printed works as pasted, where there is a curl.
-        (ask,) = [
-            s.removeprefix("ask: ") for s in what_to_try(site.machine, await site.live()) if s.startswith("ask: ")
-        ]
+        lines = what_to_try(site.machine, await site.live())
+        (ask,) = [line.removeprefix("ask: ") for line in lines if line.startswith("ask: ")]
         if shutil.which("curl"):
-            pasted = await asyncio.to_thread(
-                subprocess.run, ask, shell=True, capture_output=True, text=True, check=True
-            )
-            assert json.loads(pasted.stdout)["choices"][0]["message"]["content"]
+            pasted = await asyncio.to_thread(subprocess.check_output, ask, shell=True, text=True)
+            assert json.loads(pasted)["choices"][0]["message"]["content"]
 
         # The commands say how it is, and that nothing is to be done.
         await until(lambda: "1/1 cpu" in site.status().get("README.md", ""), what="the status")
