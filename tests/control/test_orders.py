@@ -1,6 +1,7 @@
 """What is decided, as the orders of each node."""
 
-from fleets import NOW, SETTLED, model, node, replica, wanting
+import pytest
+from fleets import NOW, SETTLED, model, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.actuators.orders import compose
@@ -88,3 +89,21 @@ def test_a_node_may_remove_what_nothing_has_referred_to_for_long_enough_and_noth
     orders, _ = compose(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
 
     assert [(v.key, v.action) for v in orders["n1"].versions] == [("old/1", "may_remove")]
+
+
+def test_what_a_replica_turns_out_to_use_changes_none_of_its_orders():
+    of = model(cpu=1)
+    first, memory = ordered([of], node("n1"))
+    running = replica("m/cpu/0", of, memory_bytes=7 << 30)
+    again, _ = ordered([of], node("n1", running), memory=memory)
+
+    assert again["n1"] == first["n1"]
+
+
+@pytest.mark.parametrize(("cores", "threads", "given"), [(0, None, 1), (3, None, 3), (3, 2, 2)])
+def test_threads_are_the_reserved_cores_unless_they_are_written_and_never_none(cores, threads, given):
+    of = model(profiles=[profile(cpu_cores=cores, threads=threads)])
+
+    orders, _ = ordered([of], node("n1"))
+
+    assert orders["n1"].replicas[0].spec.threads == given

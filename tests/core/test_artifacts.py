@@ -142,3 +142,12 @@ def test_what_came_by_hand_is_never_removed(origin):
     long_gone = structs.replace(SETTLED, unreferenced={"m/1": 0.0})
 
     assert moves(run([], holding(origin=origin), memory=long_gone)) == []
+
+
+def test_while_a_file_cannot_be_read_no_retention_begins():
+    seen = Observed((node("n1"),), MirrorSeen((holding(),)))
+    blind = decide(wanting(nodes=["n1"], mirror=MIRROR, complete=False), seen, SETTLED, NOW)
+    after = decide(wanting(nodes=["n1"], mirror=MIRROR), seen, blind.memory, NOW + 10_000_000)
+
+    assert moves(after) == []
+    assert after.memory.unreferenced == {"m/1": NOW + 10_000_000}

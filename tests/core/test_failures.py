@@ -116,3 +116,31 @@ def test_one_failed_of_many_leaves_the_others_alone():
     seen = [replica("m/cpu/0", of), replica("m/cpu/1", of), replica("m/cpu/2", of, F, age_s=1)]
 
     assert moves(run(of, node("n1", *seen))) == []
+
+
+def test_two_failed_generations_of_one_replica_are_one_seat_and_the_older_is_cleared():
+    of = model(cpu=1)
+    failed = [replica("m/cpu/0", of, F, generation=g, age_s=60) for g in (1, 2)]
+
+    plan = run(of, node("n1", *failed))
+
+    assert [(a.id, a.generation) for a in plan.actions] == [("m/cpu/0", 3), ("m/cpu/0", 1)]
+    assert [(p.generation, p.action) for p in plan.placements] == [(3, "run")]
+
+
+def test_a_failed_generation_is_cleared_while_another_of_the_same_replica_lives():
+    of = model(cpu=1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=60), replica("m/cpu/0", of, R, generation=2)))
+
+    assert moves(plan) == ["-m/cpu/0"]
+    assert [(p.generation, p.action) for p in plan.placements] == [(2, "run")]
+
+
+def test_what_is_out_of_date_on_a_silent_node_waits_and_says_so():
+    of = model(cpu=0)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of, F), age_s=100.0))
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/cpu/0: it failed, and is not tried again, and nothing is asked of n1 while it is silent"]

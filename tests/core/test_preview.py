@@ -101,3 +101,13 @@ def test_the_same_change_has_the_same_digest_and_another_has_another():
 
     assert change([before], [model(cpu=2)], seen).digest == change([before], [model(cpu=2)], seen).digest
     assert change([before], [model(cpu=3)], seen).digest != change([before], [model(cpu=2)], seen).digest
+
+
+def test_a_change_of_words_alone_is_a_change_and_no_step():
+    before, after = model(cpu=1), model(cpu=1, description="other words")
+
+    plan = change([before], [after], fleet(before, "n1", cpu=[R]))
+
+    assert plan.steps == ()
+    assert exit_code(plan, detailed=True) == Exit.CHANGES
+    assert "description:  to other words  (nothing that runs is touched)" in plan_text(plan)
