@@ -144,3 +144,12 @@ def test_what_is_out_of_date_on_a_silent_node_waits_and_says_so():
 
     assert moves(plan) == []
     assert held(plan) == ["m/cpu/0: it failed, and is not tried again, and nothing is asked of n1 while it is silent"]
+
+
+def test_a_failed_replica_of_a_model_that_is_gone_is_cleared():
+    gone = model("gone", cpu=1)
+
+    plan = decide(wanting(nodes=["n1"]), Observed((node("n1", replica("gone/cpu/0", gone, F)),)), SETTLED, NOW)
+
+    assert moves(plan) == ["-gone/cpu/0"]
+    assert plan.placements == ()

@@ -176,6 +176,17 @@ def test_a_running_replica_that_uses_more_than_it_claimed_is_charged_what_it_use
     ]
 
 
+def test_beside_a_card_a_replica_takes_one_core_and_a_cpu_profile_takes_no_card():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S}, cpu_cores=None), profile("cpu", cpu_cores=0)])
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node(cores=8),)), SETTLED, NOW)
+
+    assert [(p.id, p.claim.cpu_cores, p.claim.cards, p.devices) for p in plan.placements] == [
+        ("m/cpu/0", 0, 0, ()),
+        ("m/gpu/0", 1, 1, ("GPU-0",)),
+    ]
+
+
 def test_without_cores_in_the_profile_a_replica_takes_half_of_the_nodes():
     of = model(profiles=[profile(cpu_cores=None, replicas=2)])
 

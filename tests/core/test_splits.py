@@ -53,6 +53,24 @@ def test_a_silent_nodes_replicas_are_neither_replaced_nor_relied_on():
     assert held(plan) == ["m/cpu/0: cpu has more than 0, and still needed until others serve"]
 
 
+def test_what_is_over_on_a_silent_node_stays_and_is_said():
+    of = model(cpu=1)
+    seen = Observed((node("n1", replica("m/cpu/0", of)), node("n2", replica("m/cpu/1", of), age_s=100.0)))
+
+    plan = decide(wanting(of), seen, SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/cpu/1: cpu has more than 1, and nothing is asked of n2 while it is silent"]
+
+
+@pytest.mark.parametrize(("age_s", "places"), [(45.0, 1), (46.0, 1), (600.0, 1), (600.5, 2)])
+def test_a_node_keeps_its_replicas_places_to_the_end_of_its_grace(age_s, places):
+    of = model(cpu=1)
+    seen = Observed((node("n1", replica("m/cpu/0", of), age_s=age_s), node("n2")))
+
+    assert len(decide(wanting(of), seen, SETTLED, NOW).placements) == places
+
+
 def test_past_its_grace_a_nodes_replicas_are_replaced_under_new_numbers():
     # n1 may come back with gpu/0 still running, so that number is not given again.
     of = model(gpu=1)
