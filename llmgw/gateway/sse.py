@@ -41,11 +41,13 @@ class EventReader:
         Raises:
             TooLong: the limit was passed.
         """
-        if self._after_cr and data.startswith(b"\n"):
-            data = data[1:]
         if not data:
             return []
+        begun = 1 if self._after_cr and data.startswith(b"\n") else 0
         self._after_cr = data.endswith(b"\r")
+        data = data[begun:]
+        if not data:
+            return []
         lines = data.splitlines()
         if not data.endswith((b"\n", b"\r")):
             self._line.append(lines.pop())

@@ -88,8 +88,8 @@ def test_a_hostile_file_is_a_problem_at_once(bomb):
     assert problems
     assert len(problems) <= 3 * 101
     assert all(len(str(p)) < 2000 and str(p).replace("\n", "").isprintable() for p in problems)
-    # Three readings; the machine may be slow, and an attack is slower than that by orders of magnitude.
-    assert took < 3.0
+    # Three readings take about a second; what is quadratic in such a file takes minutes.
+    assert took < 20.0
 
 
 @pytest.mark.parametrize("bomb", ["a billion laughs", "many unknown keys", "a long number"])
@@ -109,7 +109,7 @@ def test_a_hostile_server_file_has_more_room_and_an_end_too():
 
     assert server is None
     assert problems[-1].what == "the file has too many parts"
-    assert took < 15.0
+    assert took < 60.0
 
 
 PIECES = [

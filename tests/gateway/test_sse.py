@@ -65,6 +65,10 @@ def test_f01_many_cuts_change_nothing(cuts):
     assert events(*(STREAM[a:b] for a, b in itertools.pairwise(edges))) == events(STREAM)
 
 
+def test_only_the_line_feed_right_after_a_carriage_return_belongs_to_it():
+    assert events(b"data: a\r", b"\n", b"\n", b"data: b") == [b"a", b"b"]
+
+
 @given(st.lists(st.sampled_from([b"data: x", b"data:", b"\r", b"\n", b":c", b"id: 1", b"y"]), max_size=40))
 def test_any_cut_of_any_stream_changes_nothing(parts):
     whole = b"".join(parts)

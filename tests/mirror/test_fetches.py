@@ -295,7 +295,7 @@ class TestRemoving:
         assert (await mirror.ask(**{"from": upstream.put("/n.gguf", DATA)})).status == 202
         await mirror.until("present")
 
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
         assert [f["path"] for f in (await mirror.show())["files"]] == ["n.gguf"]
         assert names_in(mirror.root / "m/1") == ["n.gguf"]
 
