@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from llmgw.catalog.fingerprint import fingerprint
 from llmgw.core import backoff, rollout
 from llmgw.core.actions import Held, Plan, Start, Stop
 from llmgw.core.artifacts import Artifacts, artifacts, version_key
@@ -82,7 +81,7 @@ def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[
         for profile in entry.model.profiles:
             key = f"{name}/{profile.name}"
             mine = [r for r in fleet.of(name) if r.profile == profile.name]
-            outcome = fingerprint(entry.model, profile)
+            outcome = entry.outcomes[profile.name]
             if asked[profile.name] and (kept := backoff.updated(memory.failures.get(key), mine, outcome, now)):
                 found[key] = kept
     return found
@@ -172,9 +171,9 @@ def _whole(
     stopping = {(s.id, s.generation, s.node) for s in stops}
     before = {(p.id, p.generation, p.node): p for p in memory.placements}
     outcomes = {
-        f"{name}/{p.name}": fingerprint(entry.model, p)
+        (name, profile): outcome
         for name, entry in wanted.models.items()
-        for p in entry.model.profiles
+        for profile, outcome in entry.outcomes.items()
     }
     for replicas in fleet.replicas.values():
         for replica in replicas:
@@ -188,7 +187,7 @@ def _whole(
                 need.generation,
                 spot.node,
                 Action.RUN,
-                fingerprint(need.model, need.profile),
+                outcomes[need.model.name, need.profile.name],
                 spot.claim,
                 spot.devices,
                 need.version,
@@ -205,7 +204,7 @@ def _whole(
 
 
 def _action(
-    replica: Replica, stopping: set[tuple[str, int, str]], outcomes: Mapping[str, str], *, retried: bool
+    replica: Replica, stopping: set[tuple[str, int, str]], outcomes: Mapping[tuple[str, str], str], *, retried: bool
 ) -> Action | None:
     """What its node is to be told of a replica; None: nothing, so that the node forgets it."""
     if replica.phase is Phase.FAILED:
@@ -213,7 +212,7 @@ def _action(
         return None if retried or replica.key in stopping else Action.KEEP
     if replica.leaving or replica.key in stopping:
         return Action.DRAIN
-    as_asked = replica.fingerprint and replica.fingerprint == outcomes.get(f"{replica.model}/{replica.profile}")
+    as_asked = replica.fingerprint and replica.fingerprint == outcomes.get((replica.model, replica.profile))
     return Action.RUN if as_asked else Action.KEEP
 
 

@@ -272,6 +272,8 @@ def place(needs: Sequence[Need], fleet: Fleet) -> dict[str, Spot | Unplaced]:
 
     Nothing that runs is moved. Each need takes its room before the next is looked at.
     """
+    if not needs:
+        return {}
     left = rooms(fleet)
     placed: dict[str, Spot | Unplaced] = {}
     for need in sorted(needs, key=lambda n: n.order):

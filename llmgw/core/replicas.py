@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from llmgw.catalog.server import NodeEntry
 from llmgw.core.memory import Memory, Placement
@@ -45,6 +45,10 @@ class Standing(StrEnum):
     """Never reported since control started, and still within its grace."""
 
 
+_ON_THE_WAY = (Phase.FETCHING, Phase.STARTING, Phase.READY)
+_STANDING = (Standing.USABLE, Standing.SILENT)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node of server.yaml with what is known of it."""
@@ -61,7 +65,11 @@ class Node:
 class Replica(Struct, frozen=True, order=True):
     """One replica, reported or ordered and not yet reported."""
 
+    model: str
+    profile: str
+    ordinal: int
     id: str
+    """The three above, joined."""
     generation: int
     node: str
     phase: Phase
@@ -81,37 +89,22 @@ class Replica(Struct, frozen=True, order=True):
     busy: int | None = None
     progress: Progress | None = None
     dossier: Dossier | None = None
-
-    @property
-    def model(self) -> str:
-        return split_id(self.id)[0]
-
-    @property
-    def profile(self) -> str:
-        return split_id(self.id)[1]
-
-    @property
-    def ordinal(self) -> int:
-        return split_id(self.id)[2]
+    serves: bool = False
+    """Whether it can be relied on to answer now. Follows from the others."""
+    holds: bool = False
+    """Whether it takes its place in the count: it serves, may serve, or is on its way to. Follows too."""
 
     @property
     def key(self) -> tuple[str, int, str]:
         """What makes it this one and no other."""
         return self.id, self.generation, self.node
 
-    @property
-    def serves(self) -> bool:
-        """Whether it can be relied on to answer now."""
-        return self.phase is Phase.READY and self.standing is Standing.USABLE and not self.leaving
-
-    @property
-    def holds(self) -> bool:
-        """Whether it takes its place in the count: it serves, may serve, or is on its way to."""
-        return (
-            not self.leaving
-            and self.standing in (Standing.USABLE, Standing.SILENT)
-            and self.phase in (Phase.FETCHING, Phase.STARTING, Phase.READY)
-        )
+    def __post_init__(self) -> None:
+        # Asked several times of each replica in a pass, and never of most of the rest.
+        stays = not self.leaving
+        force = structs.force_setattr
+        force(self, "serves", stays and self.phase is Phase.READY and self.standing is Standing.USABLE)
+        force(self, "holds", stays and self.phase in _ON_THE_WAY and self.standing in _STANDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +191,13 @@ def _seen(report: ReplicaReport, node: Node, placement: Placement | None) -> Rep
     ordered = placement.action if placement else Action.RUN
     claim = report.claim or (placement.claim if placement else None) or NO_CLAIM
     measured = report.memory_bytes or 0
+    if measured > claim.memory_bytes:
+        claim = Claim(measured, claim.cpu_cores, claim.cards)
+    model, profile, ordinal = split_id(report.id)
     return Replica(
+        model=model,
+        profile=profile,
+        ordinal=ordinal,
         id=report.id,
         generation=report.generation,
         node=node.name,
@@ -208,7 +207,7 @@ def _seen(report: ReplicaReport, node: Node, placement: Placement | None) -> Rep
         leaving=report.phase in (Phase.DRAINING, Phase.STOPPING)
         or (ordered is Action.DRAIN and report.phase is not Phase.FAILED),
         fingerprint=report.fingerprint,
-        claim=Claim(max(claim.memory_bytes, measured), claim.cpu_cores, claim.cards),
+        claim=claim,
         devices=report.devices,
         version=report.version or (placement.version if placement else ""),
         parallel=report.parallel,
@@ -221,7 +220,11 @@ def _seen(report: ReplicaReport, node: Node, placement: Placement | None) -> Rep
 
 
 def _ordered(placement: Placement, node: Node) -> Replica:
+    model, profile, ordinal = split_id(placement.id)
     return Replica(
+        model=model,
+        profile=profile,
+        ordinal=ordinal,
         id=placement.id,
         generation=placement.generation,
         node=node.name,

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
@@ -102,7 +101,7 @@ def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet) -> dict[st
     for replica in mine:
         by_profile[replica.profile].append(replica)
     return {
-        p.name: _seat(p, wanted[p.name], fingerprint(entry.model, p), by_profile[p.name], fleet)
+        p.name: _seat(p, wanted[p.name], entry.outcomes[p.name], by_profile[p.name], fleet)
         for p in entry.model.profiles
     }
 

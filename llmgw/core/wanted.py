@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from llmgw.catalog.check import Catalog
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Problem
@@ -20,7 +22,7 @@ ALLOW_REMOVALS = "Llmgw-Allow-Removals"
 """The trailer that lets a commit remove this many models."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WantedModel:
     """One model, as this commit or, where it is frozen, an earlier one asks for it."""
 
@@ -33,6 +35,11 @@ class WantedModel:
     """UTC seconds of that commit; 0 is unknown."""
     frozen: str = ""
     """Why this is not what the head says: a sentence. Empty: it is."""
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, str]:
+        """The fingerprint of what should run, by profile. Made once for all passes."""
+        return {p.name: fingerprint(self.model, p) for p in self.model.profiles}
 
 
 @dataclass(frozen=True, slots=True)
