@@ -2,9 +2,12 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from fakes.hub import Hub
 
 settings.register_profile(
     "default", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -26,3 +29,10 @@ def pytest_collection_modifyitems(config, items):
         for marker, tool in missing.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{tool} is not installed here; .ci/run installs it"))
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A server that speaks the Hugging Face API, empty."""
+    with Hub() as server:
+        yield server
