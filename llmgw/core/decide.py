@@ -20,7 +20,7 @@ from llmgw.core.observed import Observed
 from llmgw.core.placement import Need, Spot, Unplaced, fits_without, place
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.wanted import Wanted
-from llmgw_agent.protocol import Action, Phase, split_id
+from llmgw_agent.protocol import Action, Phase
 
 
 def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
@@ -149,13 +149,14 @@ def _plan(
     stops = sorted(s for t in turns for s in t.stops)
     starts = sorted(Start(n.id, n.generation, spot.node, n.why) for n, spot in spots.values())
     whole = _whole(wanted, fleet, stops, spots, memory)
+    placements = tuple(sorted(whole.placements))
     return Plan(
         actions=(*starts, *stops, *weights.actions),
         held=tuple(sorted({h for t in turns for h in t.held})),
-        placements=tuple(sorted(whole.placements)),
+        placements=placements,
         memory=structs.replace(
             memory,
-            placements=tuple(sorted(whole.placements)),
+            placements=placements,
             generations=whole.generations,
             fetches=weights.fetches,
             files=weights.files,
@@ -171,9 +172,7 @@ def _whole(
     stopping = {(s.id, s.generation, s.node) for s in stops}
     before = {(p.id, p.generation, p.node): p for p in memory.placements}
     outcomes = {
-        (name, profile): outcome
-        for name, entry in wanted.models.items()
-        for profile, outcome in entry.outcomes.items()
+        (name, profile): outcome for name, entry in wanted.models.items() for profile, outcome in entry.outcomes.items()
     }
     for replicas in fleet.replicas.values():
         for replica in replicas:
@@ -195,10 +194,11 @@ def _whole(
             )
         )
     placed = {need.id: need.generation for need, _ in spots.values()}
+    known = wanted.models.keys() | fleet.replicas.keys()
     whole.generations = {
         rid: generation
         for rid, generation in sorted({**fleet.generations, **placed}.items())
-        if split_id(rid)[0] in wanted.models or split_id(rid)[0] in fleet.replicas
+        if rid[: rid.index("/")] in known
     }
     return whole
 
@@ -218,7 +218,7 @@ def _action(
 
 def _kept(replica: Replica, action: Action, before: Placement | None) -> Placement:
     if before is not None:
-        return structs.replace(before, action=action)
+        return before if before.action is action else structs.replace(before, action=action)
     return Placement(
         replica.id,
         replica.generation,

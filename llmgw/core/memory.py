@@ -11,7 +11,7 @@ from msgspec import Struct
 from llmgw_agent.protocol import Action, Claim, WeightFile
 
 
-class Placement(Struct, frozen=True, omit_defaults=True, order=True):
+class Placement(Struct, frozen=True, omit_defaults=True, order=True, gc=False):
     """One replica that should be on a node, as last decided."""
 
     id: str

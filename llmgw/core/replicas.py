@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct, structs
 
@@ -45,6 +46,9 @@ class Standing(StrEnum):
     """Never reported since control started, and still within its grace."""
 
 
+parts = lru_cache(maxsize=1 << 17)(split_id)
+"""Model, profile and ordinal of a replica's id. Each pass asks them of the same ones."""
+
 _ON_THE_WAY = (Phase.FETCHING, Phase.STARTING, Phase.READY)
 _STANDING = (Standing.USABLE, Standing.SILENT)
 
@@ -62,7 +66,7 @@ class Node:
         return self.entry.name
 
 
-class Replica(Struct, frozen=True, order=True):
+class Replica(Struct, frozen=True, order=True, gc=False):
     """One replica, reported or ordered and not yet reported."""
 
     model: str
@@ -72,6 +76,8 @@ class Replica(Struct, frozen=True, order=True):
     """The three above, joined."""
     generation: int
     node: str
+    key: tuple[str, int, str]
+    """Those three: what makes it this one and no other."""
     phase: Phase
     standing: Standing
     reported: bool
@@ -94,17 +100,13 @@ class Replica(Struct, frozen=True, order=True):
     holds: bool = False
     """Whether it takes its place in the count: it serves, may serve, or is on its way to. Follows too."""
 
-    @property
-    def key(self) -> tuple[str, int, str]:
-        """What makes it this one and no other."""
-        return self.id, self.generation, self.node
-
     def __post_init__(self) -> None:
         # Asked several times of each replica in a pass, and never of most of the rest.
-        stays = not self.leaving
-        force = structs.force_setattr
-        force(self, "serves", stays and self.phase is Phase.READY and self.standing is Standing.USABLE)
-        force(self, "holds", stays and self.phase in _ON_THE_WAY and self.standing in _STANDING)
+        if self.leaving or self.phase not in _ON_THE_WAY or self.standing not in _STANDING:
+            return
+        structs.force_setattr(self, "holds", True)
+        if self.phase is Phase.READY and self.standing is Standing.USABLE:
+            structs.force_setattr(self, "serves", True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,8 @@ def _generations(nodes: Mapping[str, Node], memory: Memory) -> dict[str, int]:
     found = dict(memory.generations)
     for node in nodes.values():
         for report in node.seen.replicas:
-            found[report.id] = max(found.get(report.id, 0), report.generation)
+            if report.generation > found.get(report.id, 0):
+                found[report.id] = report.generation
     return found
 
 
@@ -165,17 +168,18 @@ def _standing(node: NodeSeen, grace: float, memory: Memory, now: float) -> Stand
 
 
 def _all(nodes: Mapping[str, Node], placed: Mapping[tuple[str, int, str], Placement]) -> Iterable[Replica]:
-    reported = set()
-    for node in nodes.values():
+    missing = dict(placed)
+    for name, node in nodes.items():
+        standing = node.standing
         for report in node.seen.replicas:
-            key = (report.id, report.generation, node.name)
-            reported.add(key)
+            key = (report.id, report.generation, name)
+            placement = missing.pop(key, None)
             if report.phase is not Phase.STOPPED:
-                yield _seen(report, node, placed.get(key))
-    for key, placement in placed.items():
+                yield _seen(key, report, standing, placement)
+    for key, placement in missing.items():
         where = nodes.get(placement.node)
-        if key not in reported and where is not None and not _vanished(placement, where.seen):
-            yield _ordered(placement, where)
+        if where is not None and not _vanished(placement, where.seen):
+            yield _ordered(key, placement, where)
 
 
 def _vanished(placement: Placement, node: NodeSeen) -> bool:
@@ -187,40 +191,43 @@ def _vanished(placement: Placement, node: NodeSeen) -> bool:
     return placement.seq > 0 and node.age_s is not None and node.obeyed >= (placement.epoch, placement.seq)
 
 
-def _seen(report: ReplicaReport, node: Node, placement: Placement | None) -> Replica:
-    ordered = placement.action if placement else Action.RUN
+def _seen(key: tuple[str, int, str], report: ReplicaReport, standing: Standing, placement: Placement | None) -> Replica:
+    phase = report.phase
     claim = report.claim or (placement.claim if placement else None) or NO_CLAIM
     measured = report.memory_bytes or 0
     if measured > claim.memory_bytes:
         claim = Claim(measured, claim.cpu_cores, claim.cards)
-    model, profile, ordinal = split_id(report.id)
+    told_to = placement is not None and placement.action is Action.DRAIN
+    rid, generation, node = key
+    model, profile, ordinal = parts(rid)
+    # In the order of the fields, and without their names: this is the most frequent line of a pass.
     return Replica(
-        model=model,
-        profile=profile,
-        ordinal=ordinal,
-        id=report.id,
-        generation=report.generation,
-        node=node.name,
-        phase=report.phase,
-        standing=node.standing,
-        reported=True,
-        leaving=report.phase in (Phase.DRAINING, Phase.STOPPING)
-        or (ordered is Action.DRAIN and report.phase is not Phase.FAILED),
-        fingerprint=report.fingerprint,
-        claim=claim,
-        devices=report.devices,
-        version=report.version or (placement.version if placement else ""),
-        parallel=report.parallel,
-        age_s=report.age_s,
-        attempts=report.attempts,
-        busy=report.busy,
-        progress=report.progress,
-        dossier=report.dossier,
+        model,
+        profile,
+        ordinal,
+        rid,
+        generation,
+        node,
+        key,
+        phase,
+        standing,
+        True,
+        phase is Phase.DRAINING or phase is Phase.STOPPING or (told_to and phase is not Phase.FAILED),
+        report.fingerprint,
+        claim,
+        report.devices or (placement.devices if placement else ()),
+        report.version or (placement.version if placement else ""),
+        report.parallel,
+        report.age_s,
+        report.attempts,
+        report.busy,
+        report.progress,
+        report.dossier,
     )
 
 
-def _ordered(placement: Placement, node: Node) -> Replica:
-    model, profile, ordinal = split_id(placement.id)
+def _ordered(key: tuple[str, int, str], placement: Placement, node: Node) -> Replica:
+    model, profile, ordinal = parts(placement.id)
     return Replica(
         model=model,
         profile=profile,
@@ -228,6 +235,7 @@ def _ordered(placement: Placement, node: Node) -> Replica:
         id=placement.id,
         generation=placement.generation,
         node=node.name,
+        key=key,
         phase=Phase.STARTING,
         standing=node.standing,
         reported=False,
