@@ -148,6 +148,15 @@ class Orders(Struct, frozen=True):
     versions: tuple[VersionOrder, ...] = ()
 
 
+class ForeignProcess(Struct, frozen=True, omit_defaults=True):
+    """A program that is not ours and holds memory, so that a person can find it."""
+
+    pid: int
+    bytes: int
+    name: str = ""
+    """Its program, without its arguments. Empty is unknown."""
+
+
 class Card(Struct, frozen=True, omit_defaults=True):
     """One card, as its driver reports it."""
 
@@ -160,6 +169,14 @@ class Card(Struct, frozen=True, omit_defaults=True):
     used_by_others_bytes: int | None = None
     """Held by processes that are not ours. None where the driver does not say."""
     compute_capability: str = ""
+    parent: str = ""
+    """UUID of the card this is a slice of. Empty: it is a whole one."""
+    slice: str = ""
+    """Of a slice: its size as the driver names it, `1g.10gb`."""
+    processes: tuple[ForeignProcess, ...] = ()
+    """Who holds what others use of it, the largest first, at most five."""
+    errors: tuple[str, ...] = ()
+    """What its driver says is wrong with it: `xid 79`, `uncorrectable ecc`, `lost`. Empty: nothing."""
 
 
 class InstalledEngine(Struct, frozen=True, omit_defaults=True, order=True):
@@ -183,6 +200,8 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     memory_bytes: int
     memory_used_by_others_bytes: int | None = None
     """Held by what is not an engine of ours."""
+    processes: tuple[ForeignProcess, ...] = ()
+    """Who holds most of that, the largest first, at most five."""
     disk_free_bytes: int | None = None
     """On the filesystem of the weights."""
     cards: tuple[Card, ...] = ()

@@ -241,7 +241,8 @@ def _node(node: Node) -> NodeStatus:
             inventory,
             memory_used_by_others_bytes=None,
             disk_free_bytes=None,
-            cards=tuple(structs.replace(c, used_by_others_bytes=None) for c in inventory.cards),
+            processes=(),
+            cards=tuple(structs.replace(c, used_by_others_bytes=None, processes=()) for c in inventory.cards),
         )
     return NodeStatus(
         node.name,
