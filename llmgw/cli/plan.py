@@ -122,7 +122,7 @@ def _course(wanted: Wanted, seen: Seen) -> Course:
         return Course((), (), Observed(), seen.memory, settled=True)
     known = {n.name: n for n in seen.observed.nodes}
     nodes = tuple(known.get(n.name, NodeSeen(n.name)) for n in sorted(wanted.server.nodes, key=lambda n: n.name))
-    return course(wanted, Observed(nodes, seen.observed.mirror), seen.memory, time.time())
+    return course(wanted, Observed(nodes, seen.observed.mirror, seen.observed.demand), seen.memory, time.time())
 
 
 def exit_code(result: Preview, *, detailed: bool) -> Exit:

@@ -103,7 +103,8 @@ class Loop:
         """Everything seen now."""
         wanted = self.followed.wanted if self.followed else None
         names = [n.name for n in wanted.server.nodes] if wanted else []
-        return Observed(self._reports.seen(names), self._mirror_seen)
+        gateways = [g.name for g in wanted.server.gateways] if wanted else []
+        return Observed(self._reports.seen(names), self._mirror_seen, self._tables.demand_seen(gateways))
 
     async def run(self) -> None:
         """Pass for ever."""

@@ -24,6 +24,28 @@ class NodeSeen(Struct, frozen=True):
     agent_version: str = ""
 
 
+class Load(Struct, frozen=True, omit_defaults=True):
+    """What all gateways together are asked of one model."""
+
+    waiting: int = 0
+    in_flight: int = 0
+    idle_for_s: float | None = None
+    """Since the end of the last request. None: no request is known of."""
+    rps: float | None = None
+    """Requests a second, over the last minute. None: some gateway does not say."""
+
+
+class DemandSeen(Struct, frozen=True, omit_defaults=True):
+    """What the gateways of server.yaml are asked, summed."""
+
+    loads: dict[str, Load] = {}
+    """By model."""
+    silent: tuple[str, ...] = ()
+    """Gateways that have not spoken lately, and are not given up yet."""
+    whole: bool = True
+    """Whether this is all of it. If not, nothing is taken away for lack of demand."""
+
+
 class Observed(Struct, frozen=True):
     """Everything seen at one moment."""
 
@@ -31,3 +53,4 @@ class Observed(Struct, frozen=True):
     """Sorted by name. Every node of server.yaml is here, reported or not."""
     mirror: MirrorSeen | None = None
     """None is unknown: it cannot be reached, which is not an empty one."""
+    demand: DemandSeen = DemandSeen()

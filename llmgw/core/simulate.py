@@ -50,6 +50,8 @@ def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course
         now: UTC seconds.
     """
     steps: list[Step] = []
+    # What will be asked of the models meanwhile is nobody's to know.
+    seen = structs.replace(seen, demand=structs.replace(seen.demand, whole=False, silent=()))
     plan = decide(wanted, seen, memory, now)
     for _ in range(MOST_STEPS):
         if plan.actions:
@@ -71,7 +73,7 @@ def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:
     kept = {(p.id, p.generation, p.node) for p in plan.placements}
     started = [p for p in plan.placements if (p.id, p.generation, p.node) in starts]
     nodes = tuple(_node(wanted, node, [p for p in started if p.node == node.name], gone, kept) for node in seen.nodes)
-    return Observed(nodes, _mirror(seen.mirror, plan))
+    return Observed(nodes, _mirror(seen.mirror, plan), seen.demand)
 
 
 def _node(

@@ -86,6 +86,8 @@ class ModelDemand(Struct, frozen=True, omit_defaults=True):
     in_flight: int = 0
     idle_for_s: float | None = None
     """Since the end of the last request. None: not asked since the gateway's start."""
+    rps: float | None = None
+    """Requests a second that ended, over the last minute. None: an older gateway does not say."""
 
 
 class Demand(Struct, frozen=True, omit_defaults=True):

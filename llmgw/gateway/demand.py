@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -14,6 +15,9 @@ from llmgw.errors import OperatorError
 from llmgw.gateway.link import ControlLink
 
 log = logging.getLogger(__name__)
+
+RATE_OVER_S = 60
+"""Seconds over which requests are counted."""
 
 
 class DemandTeller:
@@ -63,15 +67,27 @@ class DemandTeller:
 
 
 class Activity:
-    """When each model was last asked."""
+    """When each model was last asked, and how often lately."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._ended: dict[str, float] = {}
+        self._lately: dict[str, deque[list[int]]] = {}
+        """By model: [second, requests that ended in it], of the last minute."""
 
     def ended(self, model: str) -> None:
         """A request for it is over, however it ended."""
-        self._ended[model] = self._now()
+        now = self._now()
+        self._ended[model] = now
+        lately = self._lately.setdefault(model, deque(maxlen=RATE_OVER_S))
+        if lately and lately[-1][0] == int(now):
+            lately[-1][1] += 1
+        else:
+            lately.append([int(now), 1])
+
+    def _rps(self, model: str) -> float:
+        since = self._now() - RATE_OVER_S
+        return round(sum(n for second, n in self._lately.get(model, ()) if second > since) / RATE_OVER_S, 3)
 
     def demand(self, waiting: Mapping[str, int], in_flight: Mapping[str, int]) -> dict[str, ModelDemand]:
         """Of every model that was asked since the start, by name."""
@@ -80,6 +96,7 @@ class Activity:
                 waiting=waiting.get(name, 0),
                 in_flight=in_flight.get(name, 0),
                 idle_for_s=round(self._now() - self._ended[name], 3) if name in self._ended else None,
+                rps=self._rps(name),
             )
             for name in sorted({*waiting, *in_flight, *self._ended})
         }
