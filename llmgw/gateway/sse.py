@@ -43,9 +43,9 @@ class EventReader:
         """
         if not data:
             return []
-        begun = 1 if self._after_cr and data.startswith(b"\n") else 0
+        half = 1 if self._after_cr and data.startswith(b"\n") else 0
         self._after_cr = data.endswith(b"\r")
-        data = data[begun:]
+        data = data[half:]
         if not data:
             return []
         lines = data.splitlines()
