@@ -16,9 +16,12 @@ from llmgw.core import backoff, rollout
 from llmgw.core.actions import Held, Plan, Start, Stop
 from llmgw.core.artifacts import Artifacts, artifacts, version_key
 from llmgw.core.memory import Failures, Memory, Placement
+from llmgw.core.needs import Need, Spot
 from llmgw.core.observed import Observed
-from llmgw.core.placement import Need, Spot, Unplaced, fits_without, place
+from llmgw.core.placement import fits_in, place
 from llmgw.core.replicas import Fleet, Replica, survey
+from llmgw.core.rooms import Rooms
+from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
 from llmgw_agent.protocol import Action, Phase
 
@@ -112,19 +115,22 @@ def _placed(turns: Iterable[rollout.Turn], fleet: Fleet, weights: Artifacts) -> 
         files = weights.ready.get(turn.model, ())
         size = sum(f.bytes for f in files)
         needs += [(turn, replace(n, version=version_key(n.model), weights_bytes=size)) for n in turn.needs]
-    found = place([n for _, n in needs], fleet)
     spots: dict[str, tuple[Need, Spot]] = {}
-    leaving = {r.key for rs in fleet.replicas.values() for r in rs if r.leaving}
+    if not needs:
+        return spots
+    rooms = Rooms(fleet, sizes={key: sum(f.bytes for f in files) for key, files in weights.files.items()})
+    found = place([n for _, n in needs], rooms)
+    leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving)
     for turn, need in needs:
         spot = found[need.id]
         if isinstance(spot, Spot):
             spots[need.id] = (need, spot)
-        elif leaving and fits_without(need, fleet, leaving):
+        elif fits_in(need, leaving):
             turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
         else:
             assert isinstance(spot, Unplaced)
             rollout.make_room(
-                turn, need, spot, fleet.of(turn.model), lambda n, gone: fits_without(n, fleet, {gone.key})
+                turn, need, spot, fleet.of(turn.model), lambda n, gone: fits_in(n, rooms.without([gone.key]))
             )
     return spots
 

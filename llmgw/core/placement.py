@@ -1,340 +1,165 @@
 """Step 4 of a pass: a node for each replica that is missing, or why there is none.
 
-A rule is a function that answers what keeps a need off a node: a sentence, or
-None. The table of reasons a person reads is made of the same answers that
-decided, so the two cannot differ.
+Nothing that runs is moved. The needs of one rank are placed together, the largest
+first; where that leaves some without a node, they are put closer, then every
+arrangement is searched as far as a budget goes, and only then is one left out.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
-from msgspec import Struct
+from llmgw.core.needs import Ask, Need, Spot, ask_of
+from llmgw.core.rooms import Room, Rooms, spots_in
+from llmgw.core.rules import Rules
+from llmgw.core.search import Asked, search
+from llmgw.core.shelf import Shelf
+from llmgw.core.unplaced import Unplaced
 
-from llmgw.catalog.model import Model
-from llmgw.catalog.profile import Profile
-from llmgw.core.replicas import Fleet, Node, Replica, Standing
-from llmgw.units import GIB, show_bytes, show_gib
-from llmgw_agent.protocol import Card, Claim, Phase
+SHELVES = 64
+"""Kinds of needs whose rooms are kept in order at the same time: each has every node in it."""
 
-CARD_IN_USE_SHARE = 0.1
-"""A card of which others hold more than this share is not free: a desktop's few
-hundred MiB are tolerated, another engine is not."""
-
-NEAREST = 10
-"""Nodes a reason names."""
-
-RANK = {"guaranteed": 0, "standard": 1, "opportunistic": 2}
-"""Whose needs are placed first."""
+Placed = dict[str, Spot]
+"""Spots by the ids of their needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """One replica that should run and does not."""
-
-    model: Model
-    profile: Profile
-    id: str
-    generation: int
-    why: str
-    replaces: bool = False
-    """Whether something serves in its place until it is there."""
-    attempt: int = 0
-    avoid: tuple[str, ...] = ()
-    """Nodes it failed on: tried last."""
-    version: str = ""
-    weights_bytes: int = 0
-
-    @property
-    def order(self) -> tuple[int, bool, str, int, str]:
-        """Class first, then what nothing serves in place of; ties by name."""
-        return RANK[self.model.class_], self.replaces, self.model.name, -self.profile.priority, self.id
-
-
-class Spot(Struct, frozen=True):
-    """Where a need was put."""
-
-    node: str
-    claim: Claim
-    devices: tuple[str, ...]
-
-
-class Reason(Struct, frozen=True, order=True):
-    """One rule that kept nodes out."""
-
-    rule: str
-    nodes: int
-    nearest: tuple[tuple[str, str], ...]
-    """(node, what is missing there), the least first, at most ten."""
-
-
-class Unplaced(Struct, frozen=True):
-    """Why no node was found."""
-
-    reasons: tuple[Reason, ...]
-
-    @property
-    def nearest(self) -> str:
-        """What is missing on the nearest node of each rule."""
-        parts = []
-        for reason in self.reasons:
-            node, missing = reason.nearest[0]
-            parts.append(f"{node}: {missing}" + (f", and {reason.nodes - 1} more" if reason.nodes > 1 else ""))
-        return "; ".join(parts) or "server.yaml lists no nodes"
-
-
-@dataclass(slots=True)
-class Room:
-    """What is left on one node while needs are placed on it."""
-
-    node: Node
-    memory_bytes: int
-    cpu_cores: int
-    cards: list[Card] = field(default_factory=list)
-    """Free ones, in the driver's order."""
-    models: Counter[str] = field(default_factory=Counter)
-    """Replicas by model."""
-    held: frozenset[str] = frozenset()
-    """Versions that are there, by key."""
-
-    def take(self, model: str, claim: Claim, devices: Iterable[str]) -> None:
-        """Reserve what a replica claims."""
-        self.memory_bytes -= claim.memory_bytes
-        self.cpu_cores -= claim.cpu_cores
-        taken = set(devices)
-        self.cards = [c for c in self.cards if c.uuid not in taken]
-        self.models[model] += 1
-
-
-def rooms(fleet: Fleet, *, without: Container[tuple[str, int, str]] = ()) -> dict[str, Room]:
-    """What is left on each node that can be used, with everything that runs left where it is.
-
-    Args:
-        fleet: the settled fleet.
-        without: keys of replicas to imagine gone.
-    """
-    running: dict[str, list[Replica]] = defaultdict(list)
-    for replicas in fleet.replicas.values():
-        for replica in replicas:
-            # What failed has ended and holds nothing; what is leaving holds all of it until it is gone.
-            if replica.phase is not Phase.FAILED and replica.key not in without:
-                running[replica.node].append(replica)
-    return {name: _room(node, running[name]) for name, node in fleet.nodes.items() if node.seen.inventory}
-
-
-def _room(node: Node, running: Iterable[Replica]) -> Room:
-    has = node.seen.inventory
-    assert has is not None, "only nodes with an inventory have room"
-    room = Room(
-        node,
-        memory_bytes=has.memory_bytes - (has.memory_used_by_others_bytes or 0),
-        cpu_cores=has.cpu_cores,
-        cards=[c for c in has.cards if _idle(c)],
-        held=frozenset(v.key for v in node.seen.versions if v.state == "held"),
-    )
-    for replica in running:
-        room.take(replica.model, replica.claim, replica.devices)
-    return room
-
-
-def _idle(card: Card) -> bool:
-    return (card.used_by_others_bytes or 0) <= card.memory_bytes * CARD_IN_USE_SHARE
-
-
-def claim_of(profile: Profile, node_cores: int) -> Claim:
-    """What one replica takes of a node with so many cores: half of them where the profile does not say."""
-    by_default = 1 if profile.gpu else max(1, node_cores // 2)
-    cores = by_default if profile.cpu_cores is None else profile.cpu_cores
-    return Claim(round(profile.memory_gib * GIB), cores, profile.gpu.count if profile.gpu else 0)
-
-
-class Missing(NamedTuple):
-    """What keeps a need off a node."""
-
-    amount: float
-    """How much of it, in the rule's own unit, so that the nearest node can be named first."""
-    text: str
-
-
-Rule = Callable[[Need, Node, Room | None], Missing | None]
-"""What keeps a need off a node, or None."""
-
-
-def _reports(_need: Need, node: Node, room: Room | None) -> Missing | None:
-    if node.standing is not Standing.USABLE:
-        return Missing(0, f"it is {node.standing}")
-    return None if room else Missing(0, "it has not said what it has")
-
-
-def _not_drained(_need: Need, node: Node, _room: Room | None) -> Missing | None:
-    return Missing(0, "it is drained") if node.entry.drained else None
-
-
-def _labels(need: Need, node: Node, _room: Room | None) -> Missing | None:
-    has = node.entry.labels
-    missing = [f"{k}={v}" for k, v in sorted(need.profile.node_selector.items()) if has.get(k) != v]
-    return Missing(len(missing), f"it has no label {', '.join(missing)}") if missing else None
-
-
-def _engine(need: Need, node: Node, _room: Room | None) -> Missing | None:
-    inventory = node.seen.inventory
-    engines = inventory.engines if inventory else None
-    if engines is None:
-        return None  # an older agent that does not say; it will answer for itself
-    named = [e for e in engines if e.name == need.profile.engine]
-    if not named:
-        return Missing(0, f"it reports no {need.profile.engine}")
-    if need.profile.gpu is None:
-        return None
-    cards = inventory.cards if inventory else ()
-    vendors = {c.vendor for c in cards if c.card_class == need.profile.gpu.class_}
-    if any(e.accelerators is None or vendors & set(e.accelerators) for e in named if e.build != "embedded"):
-        return None
-    return Missing(0, f"its {need.profile.engine} is for CPUs") if vendors else None
-
-
-def _cards(need: Need, _node: Node, room: Room | None) -> Missing | None:
-    if need.profile.gpu is None or room is None:
-        return None
-    free = len(_free_cards(need, room))
-    inventory = room.node.seen.inventory
-    of_class = [c for c in (inventory.cards if inventory else ()) if c.card_class == need.profile.gpu.class_]
-    if free >= need.profile.gpu.count:
-        return None
-    if not of_class:
-        return Missing(need.profile.gpu.count, f"it has no {need.profile.gpu.class_}")
-    foreign = [c for c in of_class if not _idle(c)]
-    held = f", {show_gib(foreign[0].used_by_others_bytes or 0)} of {foreign[0].uuid} held by others" if foreign else ""
-    short = need.profile.gpu.count - free
-    return Missing(short, f"{short} {need.profile.gpu.class_} short of {need.profile.gpu.count}{held}")
-
-
-def _free_cards(need: Need, room: Room) -> list[Card]:
-    gpu = need.profile.gpu
-    return [c for c in room.cards if gpu and c.card_class == gpu.class_]
-
-
-def _memory(need: Need, _node: Node, room: Room | None) -> Missing | None:
-    if room is None:
-        return None
-    short = claim_of(need.profile, 1).memory_bytes - room.memory_bytes
-    return Missing(short, f"{show_gib(short)} of memory short") if short > 0 else None
-
-
-def _cores(need: Need, _node: Node, room: Room | None) -> Missing | None:
-    inventory = room.node.seen.inventory if room else None
-    if room is None or inventory is None:
-        return None
-    short = claim_of(need.profile, inventory.cpu_cores).cpu_cores - room.cpu_cores
-    return Missing(short, f"{short} CPU cores short") if short > 0 else None
-
-
-def _disk(need: Need, _node: Node, room: Room | None) -> Missing | None:
-    inventory = room.node.seen.inventory if room else None
-    if room is None or inventory is None or inventory.disk_free_bytes is None:
-        return None
-    if not need.version or need.version in room.held:
-        return None
-    short = need.weights_bytes - inventory.disk_free_bytes
-    return Missing(short, f"{show_bytes(short)} of disk short for the weights") if short > 0 else None
-
-
-def _path(need: Need, node: Node, _room: Room | None) -> Missing | None:
-    source, inventory = need.model.source, node.seen.inventory
-    if not source.is_path or inventory is None:
-        return None
-    for allowed in inventory.allow:
-        kind, _, prefix = allowed.partition(":")
-        if kind == "path" and (source.from_ == prefix or source.from_.startswith(prefix.rstrip("/") + "/")):
-            return None
-    return Missing(0, f"its agent does not allow path:{source.from_}")
-
-
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("reports", _reports),
-    ("not drained", _not_drained),
-    ("labels", _labels),
-    ("engine", _engine),
-    ("weights", _path),
-    ("cards", _cards),
-    ("memory", _memory),
-    ("cores", _cores),
-    ("disk", _disk),
-)
-"""In this order; a node is counted under the first that keeps the need off it."""
-
-
-def place(needs: Sequence[Need], fleet: Fleet) -> dict[str, Spot | Unplaced]:
+def place(needs: Sequence[Need], rooms: Rooms) -> dict[str, Spot | Unplaced]:
     """A spot for each need, by its id, or why there is none.
 
-    Nothing that runs is moved. Each need takes its room before the next is looked at.
+    What is placed is taken from the rooms.
     """
-    if not needs:
-        return {}
-    left = rooms(fleet)
-    placed: dict[str, Spot | Unplaced] = {}
-    for need in sorted(needs, key=lambda n: n.order):
-        spot = _best(need, fleet.nodes, left)
-        placed[need.id] = spot
-        if isinstance(spot, Spot):
-            left[spot.node].take(need.model.name, spot.claim, spot.devices)
-    return placed
+    rules: dict[Ask, Rules] = {}
+    asked = [Asked(need, rules.setdefault(ask := _ask(need), Rules(ask))) for need in needs]
+    found: dict[str, Spot | Unplaced] = {}
+    searched: dict[str, int] = {}
+    for _, group in groupby(sorted(asked, key=lambda a: a.need.rank), key=lambda a: a.need.rank):
+        spots, steps = _group(list(group), rooms)
+        found.update(spots)
+        searched |= steps
+    tables: dict[tuple[Ask, int], Unplaced] = {}
+    for a in asked:
+        if a.need.id not in found:
+            key = (a.rules.ask, searched.get(a.need.id, 0))
+            if key not in tables:
+                tables[key] = Unplaced(a.rules.table(rooms.all.values()), key[1])
+            found[a.need.id] = tables[key]
+    return found
 
 
-def fits_without(need: Need, fleet: Fleet, gone: Container[tuple[str, int, str]]) -> bool:
-    """Whether the need would find a node, were some replicas gone."""
-    return isinstance(_best(need, fleet.nodes, rooms(fleet, without=gone)), Spot)
+def fits_in(need: Need, rooms: Iterable[Room]) -> bool:
+    """Whether the need would find a place in one of some rooms: those of nodes that something is imagined gone from."""
+    rules = Rules(_ask(need))
+    return any(rules.fits(room) for room in rooms)
 
 
-def _best(need: Need, nodes: Mapping[str, Node], left: Mapping[str, Room]) -> Spot | Unplaced:
-    against: dict[str, list[tuple[float, str, str]]] = defaultdict(list)
-    possible: list[Room] = []
-    for name, node in nodes.items():
-        room = left.get(name)
-        obstacle = _obstacle(need, node, room)
-        if obstacle is None and room is not None:
-            possible.append(room)
-        elif obstacle is not None:
-            rule, missing = obstacle
-            against[rule].append((missing.amount, name, missing.text))
-    if not possible:
-        return Unplaced(tuple(_reason(rule, against[rule]) for rule, _ in RULES if rule in against))
-    room = min(possible, key=lambda r: _preference(need, r))
-    claim = _claim_on(need, room)
-    devices = tuple(c.uuid for c in _free_cards(need, room)[: claim.cards])
-    return Spot(room.node.name, claim, devices)
+def _ask(need: Need) -> Ask:
+    return ask_of(need.model, need.profile, version=need.version, weights_bytes=need.weights_bytes)
 
 
-def _reason(rule: str, rows: list[tuple[float, str, str]]) -> Reason:
-    nearest = tuple((node, text) for _, node, text in sorted(rows)[:NEAREST])
-    return Reason(rule, len(rows), nearest)
+def _group(asked: list[Asked], rooms: Rooms) -> tuple[Placed, dict[str, int]]:
+    """Spots for the needs of one rank, and for those without one the steps a search was given up after."""
+    memory, cores, cards = rooms.weigh(a.rules.ask for a in asked)
+
+    def size(a: Asked) -> float:
+        claim = a.rules.ask.claim(0)
+        return memory * claim.memory_bytes + cores * claim.cpu_cores + cards * claim.cards
+
+    asked.sort(key=lambda a: (-size(a), a.need.order))
+    first = _fill(asked, rooms)
+    left = [a for a in asked if a.need.id not in first]
+    if not left:
+        return first, {}
+    # What fits nowhere even now, before anything is placed, is in nobody's way.
+    _give_back(asked, first, rooms)
+    hopeless = {ask for ask in {a.rules.ask for a in left} if not _fits_somewhere(ask, left, rooms)}
+    rest = [a for a in asked if a.rules.ask not in hopeless]
+    if len(first) < len(rest):
+        return _arranged(rest, rooms, first)
+    _take(asked, first, rooms)
+    return first, {}
 
 
-def _obstacle(need: Need, node: Node, room: Room | None) -> tuple[str, Missing] | None:
-    for name, rule in RULES:
-        if missing := rule(need, node, room):
-            return name, missing
-    return None
+def _fits_somewhere(ask: Ask, asked: Iterable[Asked], rooms: Rooms) -> bool:
+    rules = next(a.rules for a in asked if a.rules.ask == ask)
+    return any(rules.fits(room) for room in rooms.all.values())
 
 
-def _preference(need: Need, room: Room) -> tuple[bool, int, bool, int, str]:
-    """Least is best.
+def _arranged(asked: list[Asked], rooms: Rooms, first: Placed) -> tuple[Placed, dict[str, int]]:
+    """All of them if that can be found, else as many as any way of putting them down places."""
+    closer = _fill(asked, rooms, closest=True)
+    _give_back(asked, closer, rooms)
+    found = None if len(closer) == len(asked) else search(asked, rooms)
+    if found and found.spots:
+        best = found.spots
+    else:
+        in_turn = _fill(sorted(asked, key=lambda a: a.need.order), rooms)
+        _give_back(asked, in_turn, rooms)
+        best = max((in_turn, first, closer), key=len)
+    _take(asked, best, rooms)
+    steps = found.steps if found and found.ended else 0
+    return best, {a.need.id: steps for a in asked if steps and a.need.id not in best}
 
-    Where it has not failed, then apart from its like, then where its weights are,
-    then where it leaves the least over.
+
+def _fill(asked: Sequence[Asked], rooms: Rooms, *, closest: bool = False) -> Placed:
+    """Put them down one after another, each where it is best, and leave out what finds no room."""
+    spots: Placed = {}
+    shelves: dict[Ask, Shelf] = {}
+    for need, rules in asked:
+        shelf = shelves.get(rules.ask)
+        if shelf is None:
+            if len(shelves) >= SHELVES:
+                shelves.clear()
+            shelf = shelves[rules.ask] = Shelf(rules, rooms)
+        room = _best(need, shelf, rooms, closest=closest)
+        if room is not None:
+            spots[need.id] = spots_in(rules.ask, room)[0]
+            rooms.take(need, spots[need.id])
+    return spots
+
+
+def _take(asked: Iterable[Asked], spots: Placed, rooms: Rooms) -> None:
+    for need, _ in asked:
+        if need.id in spots:
+            rooms.take(need, spots[need.id])
+
+
+def _give_back(asked: Iterable[Asked], spots: Placed, rooms: Rooms) -> None:
+    for need, _ in asked:
+        if need.id in spots:
+            rooms.give(need, spots[need.id])
+
+
+Liking = tuple[bool, tuple[int, ...], bool, float, str]
+"""How much a room is liked: the least is the best."""
+
+
+def _best(need: Need, shelf: Shelf, rooms: Rooms, *, closest: bool) -> Room | None:
+    """Where it has not failed, then apart from its like, then where its weights are, then the fullest.
+
+    Args:
+        need: what is to be placed.
+        shelf: the rooms its kind fits into.
+        rooms: all of them.
+        closest: put it into the fullest room it fits, whatever else is liked.
     """
-    return (
-        room.node.name in need.avoid,
-        room.models[need.model.name],
-        bool(need.version) and need.version not in room.held,
-        room.memory_bytes - _claim_on(need, room).memory_bytes,
-        room.node.name,
-    )
+    homes = {name: n for name, n in rooms.homes[need.model.name].items() if n}
+    special = {*homes, *rooms.holders.get(need.version, ()), *need.avoid, *rooms.suspects}
+    shared: Counter[tuple[str, ...]] = Counter()
+    for name, n in homes.items():
+        domain = rooms.all[name].domain if name in rooms.all else ()
+        for level in range(len(domain)):
+            if domain[level]:
+                shared[domain[: level + 1]] += n
 
+    def liking(room: Room) -> Liking:
+        domain = room.domain
+        apart = (homes.get(room.name, 0), *(shared[domain[: n + 1]] for n in reversed(range(len(domain)))))
+        last = room.name in need.avoid or room.name in rooms.suspects
+        away = bool(need.version) and need.version not in room.held
+        return last, () if closest else apart, away and not closest, room.left, room.name
 
-def _claim_on(need: Need, room: Room) -> Claim:
-    inventory = room.node.seen.inventory
-    return claim_of(need.profile, inventory.cpu_cores if inventory else 1)
+    candidates = [rooms.all[name] for name in special if name in rooms.all]
+    possible = [room for room in candidates if shelf.rules.fits(room)]
+    return min((*possible, *shelf.first(special)), key=liking, default=None)

@@ -16,8 +16,9 @@ from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.memory import Failures
-from llmgw.core.placement import Need, Unplaced
+from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
+from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import WantedModel
 from llmgw_agent.protocol import Phase
 

@@ -1,0 +1,330 @@
+"""What is left on each node, while needs are placed on it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from llmgw.core.needs import Ask, Need, Spot
+from llmgw.core.replicas import Fleet, Node, Replica, Standing
+from llmgw.units import GIB, show_gib
+from llmgw_agent.protocol import Card, Claim, ForeignProcess, InstalledEngine, Phase
+
+CARD_IN_USE_SHARE = 0.1
+"""A card of which others hold more than this share is not free: a desktop's few
+hundred MiB are tolerated, another engine is not."""
+
+DISK_RESERVE_BYTES = GIB
+"""What fetching never takes of a node's disk: logs and the system go on writing."""
+
+DOMAINS = ("site", "room", "row", "rack")
+"""Labels that say what a node shares its fate with, from the largest to the smallest."""
+
+Key = tuple[str, int, str]
+
+
+class CardKind(NamedTuple):
+    """What makes two cards as good as each other."""
+
+    card_class: str
+    vendor: str
+    name: str
+    memory_bytes: int
+    compute_capability: str
+    slice: str
+
+
+class Traits(NamedTuple):
+    """What of a node does not change while needs are placed: nodes with the same are asked once."""
+
+    standing: Standing
+    known: bool
+    """Whether it has said what it has."""
+    drained: bool
+    labels: frozenset[tuple[str, str]]
+    engines: tuple[InstalledEngine, ...] | None
+    allow: tuple[str, ...]
+    kinds: frozenset[CardKind]
+    """Of every card, free or not."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What is left on one node."""
+
+    name: str
+    traits: Traits
+    alike: int
+    """A number for its traits, since comparing those costs more than all the rest."""
+    domain: tuple[str, ...]
+    """Its site, room, row and rack."""
+    cores: int
+    """All of the node's."""
+    memory_bytes: int
+    cpu_cores: int
+    disk_bytes: int | None
+    """None: the node does not say."""
+    free: dict[CardKind, list[str]]
+    """Cards nothing runs on, by kind, in the driver's order."""
+    held: frozenset[str]
+    """Versions that are there whole, by key."""
+    stored: Counter[str]
+    """Versions whose bytes have their place: held, arriving, or to be fetched for what was placed."""
+    models: Counter[str] = field(default_factory=Counter)
+    """Replicas by model."""
+    unusable: tuple[str, ...] = ()
+    """Cards that nothing new is put on, and why, in words."""
+    order: dict[str, tuple[CardKind, int]] = field(default_factory=dict)
+    """Of every usable card: its kind, and its place in the driver's order."""
+    left: float = 0.0
+    """All that is left as one number, what is scarce counting most: the least is the fullest."""
+
+    def take(self, model: str, claim: Claim, devices: Collection[str], version: str = "", size: int = 0) -> None:
+        """Reserve what a replica claims."""
+        self.memory_bytes -= claim.memory_bytes
+        self.cpu_cores -= claim.cpu_cores
+        self.models[model] += 1
+        for uuid in devices:
+            kind, _ = self.order.get(uuid, (None, 0))
+            if kind is not None and uuid in self.free[kind]:
+                self.free[kind].remove(uuid)
+        if version:
+            if not self.stored[version] and self.disk_bytes is not None:
+                self.disk_bytes -= size
+            self.stored[version] += 1
+
+    def give(self, model: str, claim: Claim, devices: Collection[str], version: str = "", size: int = 0) -> None:
+        """Undo what `take` did."""
+        self.memory_bytes += claim.memory_bytes
+        self.cpu_cores += claim.cpu_cores
+        self.models[model] -= 1
+        for uuid in devices:
+            kind, _ = self.order.get(uuid, (None, 0))
+            if kind is not None and uuid not in self.free[kind]:
+                self.free[kind].append(uuid)
+                self.free[kind].sort(key=lambda u: self.order[u][1])
+        if version:
+            self.stored[version] -= 1
+            if not self.stored[version] and self.disk_bytes is not None:
+                self.disk_bytes += size
+
+    def copy(self) -> Room:
+        """One that can be changed without changing this one."""
+        return Room(
+            self.name,
+            self.traits,
+            self.alike,
+            self.domain,
+            self.cores,
+            self.memory_bytes,
+            self.cpu_cores,
+            self.disk_bytes,
+            {kind: list(uuids) for kind, uuids in self.free.items()},
+            self.held,
+            self.stored.copy(),
+            self.models.copy(),
+            self.unusable,
+            self.order,
+        )
+
+    @property
+    def cards(self) -> int:
+        """Free ones."""
+        return sum(map(len, self.free.values()))
+
+    def state(self) -> tuple[object, ...]:
+        """Two rooms with the same are as good as each other, but for their names."""
+        return (
+            self.alike,
+            self.domain,
+            self.memory_bytes,
+            self.cpu_cores,
+            -1 if self.disk_bytes is None else self.disk_bytes,
+            tuple(sorted((kind, len(uuids)) for kind, uuids in self.free.items())),
+            tuple(sorted(v for v, n in self.stored.items() if n)),
+        )
+
+
+class Rooms:
+    """The rooms of a fleet, with everything that runs left where it is."""
+
+    def __init__(self, fleet: Fleet, *, sizes: Mapping[str, int] | None = None, suspects: Collection[str] = ()) -> None:
+        """Look at what is left.
+
+        Args:
+            fleet: the settled fleet.
+            sizes: bytes of each version, by key.
+            suspects: nodes to be tried last.
+        """
+        self.suspects = suspects
+        self.homes: dict[str, Counter[str]] = defaultdict(Counter)
+        """How many of a model are where: by model, then by node."""
+        self.holders: dict[str, list[str]] = defaultdict(list)
+        """Nodes that have a version whole, by its key."""
+        self.touched: list[Room] = []
+        """Each room that was taken from or given back to, in order: what an index of rooms follows."""
+        self._sizes = sizes or {}
+        self._weights = (1.0, 0.0, 0.0)
+        self._running: dict[Key, Replica] = {}
+        on: dict[str, list[Replica]] = defaultdict(list)
+        for replicas in fleet.replicas.values():
+            for replica in replicas:
+                # What failed has ended and holds nothing; what is leaving holds all of it until it is gone.
+                if replica.phase is not Phase.FAILED:
+                    on[replica.node].append(replica)
+                    self._running[replica.key] = replica
+                    self.homes[replica.model][replica.node] += 1
+        alike: dict[Traits, int] = {}
+        self.all = {name: _room(node, alike) for name, node in fleet.nodes.items()}
+        for name, room in self.all.items():
+            for version in room.held:
+                self.holders[version].append(name)
+            for replica in on[name]:
+                self._charge(room, replica)
+
+    def weigh(self, asks: Iterable[Ask]) -> tuple[float, float, float]:
+        """Let what these asks take most of what is left of count most in how full a room is.
+
+        Returns:
+            What a byte of memory, a core and a card count.
+        """
+        usable = [r for r in self.all.values() if r.traits.standing is Standing.USABLE]
+        claims = [a.claim(0) for a in asks]
+        asked = (sum(c.memory_bytes for c in claims), sum(c.cpu_cores for c in claims), sum(c.cards for c in claims))
+        left = (
+            sum(max(0, r.memory_bytes) for r in usable),
+            sum(max(0, r.cpu_cores) for r in usable),
+            sum(r.cards for r in usable),
+        )
+        memory, cores, cards = (a * len(usable) / has**2 if has else 0.0 for a, has in zip(asked, left, strict=True))
+        self._weights = memory, cores, cards
+        for room in self.all.values():
+            self._measure(room)
+        return self._weights
+
+    def take(self, need: Need, spot: Spot) -> None:
+        """Reserve a spot for a need."""
+        room = self.all[spot.node]
+        room.take(need.model.name, spot.claim, spot.devices, need.version, need.weights_bytes)
+        self.homes[need.model.name][room.name] += 1
+        self._measure(room)
+        self.touched.append(room)
+
+    def give(self, need: Need, spot: Spot) -> None:
+        """Undo what `take` did."""
+        room = self.all[spot.node]
+        room.give(need.model.name, spot.claim, spot.devices, need.version, need.weights_bytes)
+        self.homes[need.model.name][room.name] -= 1
+        self._measure(room)
+        self.touched.append(room)
+
+    def without(self, gone: Iterable[Key]) -> list[Room]:
+        """The rooms that would be larger were some running replicas gone, as they would be then."""
+        changed: dict[str, Room] = {}
+        for key in gone:
+            replica = self._running.get(key)
+            if replica is not None and replica.node in self.all:
+                room = changed.setdefault(replica.node, self.all[replica.node].copy())
+                room.give(replica.model, replica.claim, replica.devices)
+        return list(changed.values())
+
+    def _measure(self, room: Room) -> None:
+        memory, cores, cards = self._weights
+        room.left = memory * room.memory_bytes + cores * room.cpu_cores + cards * room.cards
+
+    def _charge(self, room: Room, replica: Replica) -> None:
+        size = self._sizes.get(replica.version, 0)
+        room.take(replica.model, replica.claim, replica.devices, replica.version, size)
+        # An agent that does not say which cards: the last ones, since the first are given first.
+        for _ in range(replica.claim.cards - len(replica.devices)):
+            if uuids := next((u for u in room.free.values() if u), None):
+                uuids.pop()
+
+
+def _room(node: Node, alike: dict[Traits, int]) -> Room:
+    has, entry = node.seen.inventory, node.entry
+    cards = has.cards if has else ()
+    order, free, unusable = _cards(cards)
+    held = frozenset(v.key for v in node.seen.versions if v.state == "held")
+    arriving = {v.key: max(0, (v.total_bytes or 0) - v.bytes) for v in node.seen.versions if v.state == "arriving"}
+    disk = has.disk_free_bytes if has else None
+    traits = Traits(
+        node.standing,
+        has is not None,
+        entry.drained,
+        frozenset(entry.labels.items()),
+        has.engines if has else None,
+        has.allow if has else (),
+        frozenset(map(kind_of, cards)),
+    )
+    return Room(
+        node.name,
+        traits,
+        alike.setdefault(traits, len(alike)),
+        tuple(entry.labels.get(level, "") for level in DOMAINS),
+        cores=has.cpu_cores if has else 0,
+        memory_bytes=has.memory_bytes - (has.memory_used_by_others_bytes or 0) if has else 0,
+        cpu_cores=has.cpu_cores if has else 0,
+        disk_bytes=None if disk is None else disk - DISK_RESERVE_BYTES - sum(arriving.values()),
+        free=free,
+        held=held,
+        stored=Counter({*held, *arriving}),
+        unusable=unusable,
+        order=order,
+    )
+
+
+def kind_of(card: Card) -> CardKind:
+    """What it has in common with those as good as it."""
+    return CardKind(card.card_class, card.vendor, card.name, card.memory_bytes, card.compute_capability, card.slice)
+
+
+def _cards(
+    cards: tuple[Card, ...],
+) -> tuple[dict[str, tuple[CardKind, int]], dict[CardKind, list[str]], tuple[str, ...]]:
+    """The usable ones with their order, the free ones by kind, and what keeps the rest from being used."""
+    order: dict[str, tuple[CardKind, int]] = {}
+    free: dict[CardKind, list[str]] = {}
+    unusable = []
+    cut = {c.parent for c in cards if c.parent}
+    for place, card in enumerate(cards):
+        if card.uuid in cut:
+            continue  # its slices are cards of their own
+        if why := _fault(card):
+            unusable.append(why)
+            continue
+        kind = kind_of(card)
+        order[card.uuid] = (kind, place)
+        free.setdefault(kind, []).append(card.uuid)
+    return order, free, tuple(unusable)
+
+
+def _fault(card: Card) -> str:
+    """Why nothing new is put on a card, or empty."""
+    if card.errors:
+        return f"{card.uuid} has {', '.join(card.errors)}"
+    others = card.used_by_others_bytes or 0
+    if others > card.memory_bytes * CARD_IN_USE_SHARE:
+        return f"{show_gib(others)} of {card.uuid} held by {_holders(card.processes)}"
+    return ""
+
+
+def _holders(processes: tuple[ForeignProcess, ...]) -> str:
+    return " and ".join(f"{p.name or 'a program'} (pid {p.pid})" for p in processes[:2]) or "others"
+
+
+def spots_in(ask: Ask, room: Room) -> list[Spot]:
+    """What of a room an ask that fits may take: the smallest cards that do first, and of those the rarest there."""
+    claim = ask.claim(room.cores)
+    if ask.cards is None:
+        return [Spot(room.name, claim, ())]
+    kinds = [k for k, uuids in room.free.items() if len(uuids) >= claim.cards and suits(ask, k)]
+    kinds.sort(key=lambda k: (k.memory_bytes, len(room.free[k]), k))
+    return [Spot(room.name, claim, tuple(room.free[k][: claim.cards])) for k in kinds]
+
+
+def suits(ask: Ask, kind: CardKind) -> bool:
+    """Whether a card is one of those that are asked for."""
+    return ask.cards is not None and kind.card_class == ask.cards.card_class
