@@ -1,0 +1,79 @@
+"""What a model remembers of its context in llama.cpp: keys, values and recurrent states.
+
+As build b11549 reports it, to the byte it prints: docs/estimates.md#the-cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llmgw.planning.llama_options import LlamaOptions
+from llmgw.planning.shape import ModelShape
+from llmgw.planning.tensor_types import by_name
+
+CELLS = 256
+"""A cache has a multiple of so many cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How many tokens a cache has room for."""
+
+    total: int
+    """Of all slots: `n_ctx`."""
+    each: int
+    """Of one stream: `n_ctx_seq`."""
+    windowed: int
+    """Of one stream, in layers that look through a window."""
+    streams: int
+
+
+def padded(tokens: int, to: int = CELLS) -> int:
+    """The next multiple."""
+    return -(-tokens // to) * to
+
+
+def cells(shape: ModelShape, options: LlamaOptions) -> Cells:
+    """The sizes of a model's caches."""
+    total = padded(options.context or shape.context or CELLS)
+    streams = options.streams
+    each = total if streams == 1 else padded(total // streams)
+    windowed = each
+    if shape.window and not options.swa_full:
+        looked = shape.window * (options.parallel if options.kv_unified else 1)
+        windowed = min(each, padded(looked + options.ubatch))
+    return Cells(each * streams, each, windowed, streams)
+
+
+def kv_bytes(shape: ModelShape, options: LlamaOptions) -> tuple[int, ...]:
+    """Keys and values of each layer, of all slots."""
+    room = cells(shape, options)
+    key, value = (by_name()[kind.upper()].bytes_each for kind in (options.kv_type_k, options.kv_type_v))
+    found = []
+    for layer, heads in enumerate(shape.kv_heads):
+        through_window = bool(shape.windowed) and shape.windowed[layer]
+        lengths = shape.key_length, shape.value_length
+        if through_window:
+            lengths = shape.window_key_length or lengths[0], shape.window_value_length or lengths[1]
+        each = heads * (lengths[0] * key + lengths[1] * value)
+        if heads and shape.indexer_key_length:
+            each += shape.indexer_key_length * key
+        found.append(round((room.windowed if through_window else room.each) * room.streams * each))
+    return tuple(found)
+
+
+def state_bytes(shape: ModelShape, options: LlamaOptions) -> tuple[int, ...]:
+    """Recurrent states of each layer: per slot, whatever its context."""
+    each = shape.state_bytes * options.parallel * (1 + options.draft_tokens)
+    return tuple(each if recurrent else 0 for recurrent in shape.recurrent)
+
+
+def kv_bytes_per_token(shape: ModelShape, options: LlamaOptions) -> int:
+    """What one token more costs, where no window bounds it: in layers that look at everything."""
+    key, value = (by_name()[kind.upper()].bytes_each for kind in (options.kv_type_k, options.kv_type_v))
+    open_heads = sum(
+        heads
+        for layer, heads in enumerate(shape.kv_heads)
+        if options.swa_full or not (shape.windowed and shape.windowed[layer])
+    )
+    return round(open_heads * (shape.key_length * key + shape.value_length * value))
