@@ -33,6 +33,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("init",): Command("init", "init", "Write a new fleet repository that validates as it stands."),
     ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
+    ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("status",): Command("status", "status", "Say how the fleet is."),
     ("control",): Command("serve", "control", "Run control: the reconciler, and the API of agents and gateways."),
     ("gateway",): Command("serve", "gateway", "Run a gateway: one OpenAI-compatible endpoint."),

@@ -68,8 +68,7 @@ def plan(
             cluster = catalog.server.cluster if catalog.server else ""
             seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file, ca_file))
             based = catalog_of(source.at(base)) if base else None
-            since = seen.base.applied if seen.base and seen.base.applied else UNBORN
-            trailers = source.trailers_since(since, until=found.commit)
+            trailers = last_trailers(source, seen, found)
         finally:
             source.close()
     if based is not None:
@@ -85,6 +84,29 @@ def plan(
 
 def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> Preview:
     """What a commit would do to a fleet as it was seen.
+
+    Raises:
+        OperatorError: its server.yaml cannot be used, and none before it is known.
+    """
+    wanted = wanted_at(found, seen, trailers)
+    return preview(
+        seen.base,
+        wanted,
+        _course(wanted, seen),
+        observed=seen.how,
+        dirty=found.dirty,
+        based_on=seen.base.commit if seen.base else "",
+    )
+
+
+def last_trailers(source: Source, seen: Seen, found: Snapshot) -> tuple[Trailer, ...]:
+    """Those of every commit since the last one that nothing was held of."""
+    since = seen.base.applied if seen.base and seen.base.applied else UNBORN
+    return source.trailers_since(since, until=found.commit)
+
+
+def wanted_at(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...]) -> Wanted:
+    """What a commit asks of a fleet as it was seen.
 
     Raises:
         OperatorError: its server.yaml cannot be used, and none before it is known.
@@ -107,14 +129,7 @@ def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> 
             why="\n  ".join(p.line_form() for p in catalog.problems),
             do="mend server.yaml: llmgw validate",
         )
-    return preview(
-        seen.base,
-        wanted,
-        _course(wanted, seen),
-        observed=seen.how,
-        dirty=found.dirty,
-        based_on=seen.base.commit if seen.base else "",
-    )
+    return wanted
 
 
 def _course(wanted: Wanted, seen: Seen) -> Course:

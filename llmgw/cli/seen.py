@@ -81,7 +81,7 @@ def look(how: str, repo: str, cluster: str, who: Operator | None) -> Seen:
     if how == "control" or (how == "auto" and who is not None):
         if who is None:
             raise Misused("no control is named", why="--observed control asks it", do=f"give --control, or {CONTROL}")
-        return _from_control(asyncio.run(ask(who)))
+        return from_control(asyncio.run(ask(who)))
     tree = status_tree(repo, cluster)
     if tree is None:
         if how == "branch":
@@ -102,14 +102,19 @@ def look(how: str, repo: str, cluster: str, who: Operator | None) -> Seen:
     )
 
 
-def _from_control(seen: SeenNow) -> Seen:
+def from_control(seen: SeenNow, *, how: str = "control, now") -> Seen:
+    """What control answered, now or when it was recorded.
+
+    Raises:
+        OperatorError: it is of another version.
+    """
     try:
         base = wanted_now(seen)
     except ValidationError as e:
         raise OperatorError(
             "control is of another version", why=str(e)[:200].replace("\n", " "), do="use the llmgw that control runs"
         ) from None
-    return Seen("control, now", base, seen.observed, seen.memory)
+    return Seen(how, base, seen.observed, seen.memory)
 
 
 async def ask(who: Operator) -> SeenNow:
