@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from llmgw.catalog import rules
+from llmgw.catalog import pins, rules
 from llmgw.catalog.files import (
     SERVER,
     Claim,
@@ -16,9 +16,12 @@ from llmgw.catalog.files import (
     KeyFile,
     ModelFile,
     read_keys,
+    read_lock,
     read_models,
     read_server,
 )
+from llmgw.catalog.lock import Lock
+from llmgw.catalog.pins import LockFile
 from llmgw.catalog.problem import Problem
 from llmgw.catalog.server import Server
 
@@ -33,6 +36,7 @@ __all__ = [
     "assemble",
     "read_fleet",
     "read_keys",
+    "read_lock",
     "read_models",
     "read_server",
 ]
@@ -60,6 +64,8 @@ class Catalog:
     """The good ones, by name."""
     keys: tuple[KeyEntry, ...] = ()
     """The good ones, by name."""
+    locks: Mapping[str, Lock] = field(default_factory=dict)
+    """Of the good models that have one, by the model's name."""
     problems: tuple[Problem, ...] = ()
     """By file, line and column."""
     frozen: tuple[str, ...] = ()
@@ -73,7 +79,7 @@ def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Ca
     """All that a repository says. A file that is as it was before is not read again.
 
     Args:
-        files: server.yaml, catalog/**.yaml and keys/*.yaml, by path.
+        files: server.yaml, catalog/**.yaml, keys/*.yaml and locks/*.yaml, by path.
         others: problems of entries that are no such files: links, names that are no text.
     """
     problems = list(others)
@@ -85,11 +91,13 @@ def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Ca
         problems.append(MISSING_SERVER)
     models = [_models(path, data) for path, data in files.items() if path.startswith("catalog/")]
     keys = [_keys(path, data) for path, data in files.items() if path.startswith("keys/")]
-    return assemble(server, models, keys, problems)
+    locks = [_locks(path, data) for path, data in files.items() if path.startswith("locks/")]
+    return assemble(server, models, keys, problems, locks)
 
 
 _models = lru_cache(_KEPT)(read_models)
 _keys = lru_cache(_KEPT)(read_keys)
+_locks = lru_cache(_KEPT)(read_lock)
 _server = lru_cache(2)(read_server)
 
 
@@ -98,6 +106,7 @@ def assemble(
     models: Iterable[ModelFile],
     keys: Iterable[KeyFile] = (),
     problems: Iterable[Problem] = (),
+    locks: Iterable[LockFile] = (),
 ) -> Catalog:
     """The catalog of files that were each read by themselves.
 
@@ -107,6 +116,7 @@ def assemble(
         keys: every file under keys/.
         problems: of server.yaml, and of entries that could not be read as files. One
             under catalog/ may hide a model.
+        locks: every file under locks/.
     """
     models = sorted(models, key=lambda file: file.path)
     found = list(problems)
@@ -118,14 +128,22 @@ def assemble(
     for claim, other in _contests(models):
         contested.add((claim.path, claim.model))
         found.append(_contest(claim, other))
+    entries = [entry for file in models for entry in file.models]
+    claimed = None if hidden else {name for file in models for name in file.names}
+    locked, unlocked, wrong = pins.joined(locks, (entry.model for entry in entries), claimed)
+    found += wrong
     good = []
-    for entry in (entry for file in models for entry in file.models):
+    for entry in entries:
+        name = entry.model.name
         lacks = [
-            Problem(entry.path, entry.line, entry.column, f.what, f.why, f.do, entry.model.name)
-            for f in (rules.fleet_problems(entry.model, server) if server else ())
+            Problem(entry.path, entry.line, entry.column, f.what, f.why, f.do, name)
+            for f in (
+                *(rules.fleet_problems(entry.model, server) if server else ()),
+                *(pins.model_problems(entry.model) if name not in locked and name not in unlocked else ()),
+            )
         ]
         found += lacks
-        if not lacks and (entry.path, entry.model.name) not in contested:
+        if not lacks and name not in unlocked and (entry.path, name) not in contested:
             good.append(entry)
     usable = {entry.model.name for entry in good}
     key_entries, key_problems = _join_keys(keys)
@@ -133,6 +151,7 @@ def assemble(
         server,
         models=tuple(sorted(good, key=lambda entry: entry.model.name)),
         keys=key_entries,
+        locks={name: lock for name, lock in sorted(locked.items()) if name in usable},
         problems=tuple(sorted({*found, *key_problems})),
         frozen=tuple(sorted({name for file in models for name in file.names} - usable)),
         unreadable_paths=tuple(sorted(hidden)),

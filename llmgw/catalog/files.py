@@ -16,8 +16,10 @@ from llmgw.catalog.document import Document
 from llmgw.catalog.fields import ALIAS, NAME, Strict
 from llmgw.catalog.fit import fit
 from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import MOST_FINDINGS, SERVER_FILE, parse
+from llmgw.catalog.pins import LockEntry, LockFile, lock_problems
 from llmgw.catalog.problem import Finding, Place, Problem, Steps
 from llmgw.catalog.server import Server
 
@@ -104,6 +106,22 @@ def read_keys(path: str, data: bytes) -> KeyFile:
     document = parse(data)
     good, problems = _read(path, ClientKey, document, lambda _: iter(()), {})
     return KeyFile(path, tuple(KeyEntry(key, path, document.place(base)) for base, key in good.items()), problems)
+
+
+def read_lock(path: str, data: bytes) -> LockFile:
+    """One file under locks/: what one model's source was found to be."""
+    document, read = parse(data), LockFile(path, None, ())
+    again = f"llmgw lock {read.model}"
+    lock, found = None, list(document.findings)
+    if document.whole and document.value is None:
+        found.append(Finding((), "the file holds no lock", "it is empty", again))
+    elif document.whole:
+        lock, more = fit(Lock, document, (), lock_problems, MOST_FINDINGS)
+        # A program wrote it: what a person would write in its place is of no use.
+        found += [finding._replace(do=again) for finding in more]
+    places = {key: document.key_place((key,)) for key in ("model", "source", "files")}
+    entry = LockEntry(lock, path, places) if lock and not found else None
+    return read._replace(entry=entry, problems=_problems(path, document, found, {(): read.model}))
 
 
 def read_server(data: bytes) -> tuple[Server | None, tuple[Problem, ...]]:

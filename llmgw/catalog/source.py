@@ -15,8 +15,8 @@ class Source(Strict):
     model_config = ConfigDict(title="source")
 
     from_: Annotated[Text, Field(alias="from", min_length=1, max_length=2048)]
-    """Where the mirror gets the file: `https://…`, `http://…` or `file:///…` as the mirror sees it.
-    An absolute path is read in place on the node, and nothing is fetched."""
+    """Where the mirror gets the files: `hf://OWNER/NAME@REVISION/PATTERN`, `https://…`, `http://…` or
+    `file:///…` as the mirror sees it. An absolute path is read in place on the node, and nothing is fetched."""
     version: Name | None = None
     """What the mirror keeps it as. A new build is a new version. Absent only for a path."""
     sha256: Sha256 | None = None

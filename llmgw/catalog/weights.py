@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from llmgw.catalog.origin import origin
 from llmgw.catalog.problem import Finding, shorten
 from llmgw.catalog.source import Source
 
 _LATER = {
-    "hf": "https://huggingface.co/OWNER/NAME/resolve/COMMIT/FILE",
     "modelscope": "https://www.modelscope.cn/models/OWNER/NAME/resolve/REVISION/FILE",
     "s3": "https://BUCKET.s3.REGION.amazonaws.com/FILE",
     "gs": "https://storage.googleapis.com/BUCKET/FILE",
@@ -61,12 +61,17 @@ def _url(written: str) -> Iterator[Finding]:
     if has_user:
         why = "a user or password is in it, and the repository holds no secrets"
         yield Finding(_AT, "`from` has credentials", why, "take them out, and let the mirror's own file hold them")
+    elif url.scheme == "hf":
+        if origin({"from": written}) is None:
+            why = "it is hf://OWNER/NAME, then @REVISION and /PATTERN where they are wanted"
+            do = "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"
+            yield Finding(_AT, "`from` names no repository", why, do)
     elif url.scheme in _LATER:
-        why = f"not yet: {url.scheme}: is planned, and the mirror reads https, http and file now"
+        why = f"not yet: {url.scheme}: is planned, and the mirror reads hf, https, http and file now"
         yield Finding(_AT, f"`from` cannot begin with {url.scheme}:", why, f"write {_LATER[url.scheme]}")
     elif url.scheme not in {"http", "https", "file"}:
         shown = shorten(written.partition("?")[0])
-        why = "the mirror reads https, http and file, and nodes read absolute paths"
+        why = "the mirror reads hf, https, http and file, and nodes read absolute paths"
         yield Finding(
             _AT, f"`from` cannot be `{shown}`", why, "write https://…, file:///… or a path that begins with /"
         )

@@ -134,6 +134,8 @@ def test_any_other_flag_is_the_engines_business(args):
         "http://10.0.0.9:8000/a%20b.gguf?download=1",
         "HTTPS://example.com/a.gguf",
         "file:///srv/models/a.gguf",
+        "hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf",
+        "hf://Qwen/Qwen3-8B",
         "file://localhost/srv/a.gguf",
     ],
 )
@@ -145,10 +147,13 @@ def test_a_file_by_its_url_is_a_source(written):
     ("written", "what", "do"),
     [
         (
-            "hf://Qwen/Qwen3/x.gguf",
-            "`from` cannot begin with hf:",
-            "write https://huggingface.co/OWNER/NAME/resolve/COMMIT/FILE",
+            "modelscope://Qwen/Qwen3/x.gguf",
+            "`from` cannot begin with modelscope:",
+            "write https://www.modelscope.cn/models/OWNER/NAME/resolve/REVISION/FILE",
         ),
+        ("hf://Qwen", "`from` names no repository", "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"),
+        ("hf://Qwen/a b@main", "`from` is neither a URL nor a path", "write a space in a URL as %20"),
+        ("hf://Qwen/Qwen3@", "`from` names no repository", "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"),
         ("s3://bucket/x.gguf", "`from` cannot begin with s3:", "write https://BUCKET.s3.REGION.amazonaws.com/FILE"),
         ("mirror:coder/v1/", "`from` cannot begin with mirror:", "write the URL that the version was fetched from"),
         (
@@ -180,11 +185,11 @@ def test_a_source_that_cannot_be_fetched(written, what, do):
 
 
 def test_what_is_not_there_yet_says_so():
-    text = as_yaml(changed(MODEL, source("hf://Qwen/Qwen3/x.gguf", version="v1")))
+    text = as_yaml(changed(MODEL, source("oci://registry/x", version="v1")))
 
     (problem,) = read_models("catalog/a.yaml", text).problems
 
-    assert problem.why.startswith("not yet: hf: is planned")
+    assert problem.why.startswith("not yet: oci: is planned")
 
 
 @pytest.mark.parametrize(

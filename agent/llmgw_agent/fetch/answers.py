@@ -16,6 +16,10 @@ MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
+def _ignore(_: object) -> None:
+    pass
+
+
 def ask(
     source: Source,
     *,
@@ -24,17 +28,20 @@ def ask(
     private: Mapping[str, str],
     check_hop: Callable[[str], None],
     timeout: urllib3.Timeout,
+    method: str = "GET",
+    on_redirect: Callable[[Mapping[str, str]], None] = _ignore,
 ) -> urllib3.BaseHTTPResponse:
     """The first answer that is not a redirect, its body unread.
 
     Redirects are followed by hand: every hop is asked about first, and what is
     `private` to the first scheme, host and port goes no further than these.
+    `on_redirect` is shown the headers of each on the way.
     """
     url, fields = source.url, {**private, **fields}
     for _ in range(1 + MAX_REDIRECTS):
         check_hop(url)
         answer = pool.urlopen(
-            "GET",
+            method,
             url,
             headers=fields,
             redirect=False,
@@ -45,6 +52,7 @@ def ask(
         )
         if answer.status not in _REDIRECTS:
             return answer
+        on_redirect(answer.headers)
         answer.close()
         onward = _onward(url, answer.headers.get("Location", ""))
         if onward is None:

@@ -1,0 +1,143 @@
+"""Locks and the models they are of: which belong together, and what is wrong where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from llmgw.catalog.lock import Lock, asked, lock_path
+from llmgw.catalog.model import Model
+from llmgw.catalog.origin import origin
+from llmgw.catalog.problem import Finding, Place, Problem
+
+
+class LockEntry(NamedTuple):
+    """A lock that can be read, and where its parts are."""
+
+    lock: Lock
+    path: str
+    places: Mapping[str, Place]
+    """Of its keys at the top."""
+
+
+class LockFile(NamedTuple):
+    """What one file under locks/ says."""
+
+    path: str
+    entry: LockEntry | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def model(self) -> str:
+        """Whose it is by its name, readable or not."""
+        return self.path.removeprefix("locks/").removesuffix(".yaml")
+
+
+def lock_problems(lock: Lock) -> Iterator[Finding]:
+    """What is wrong with a lock by itself."""
+    seen: set[str] = set()
+    for index, file in enumerate(lock.files):
+        if file.path.casefold() in seen:
+            why = "two files of one version have two names on every disk"
+            yield Finding(("files", index, "path"), f"{file.path} is there twice", why, f"llmgw lock {lock.model}")
+        seen.add(file.path.casefold())
+
+
+def model_problems(model: Model) -> Iterator[Finding]:
+    """What a model lacks that has no lock."""
+    found = origin(asked(model.source))
+    if found is None or not found.needs_lock:
+        return
+    do = f"pin it: llmgw lock {model.name}"
+    if found.moves:
+        why = f"{found.revision} may be another commit tomorrow, and nothing says which one was meant"
+        yield Finding(("source", "from"), f"the revision of {model.name} moves", why, do)
+    else:
+        why = "nothing says which files these are"
+        yield Finding(("source", "from"), f"the files of {model.name} are not known", why, do)
+
+
+def stale(entry: LockEntry, model: Model) -> Problem | None:
+    """A lock that is of an earlier source of its model, or None."""
+    lock = entry.lock
+    if lock.belongs(model.source):
+        return _other_sum(entry, model)
+    now = asked(model.source)
+    key = next((k for k in (*now, *lock.source) if now.get(k) != lock.source.get(k)), "from")
+    was, wrote = lock.source.get(key, "nothing"), now.get(key, "nothing")
+    return Problem(
+        entry.path,
+        *entry.places.get("source", Place(1, 1)),
+        f"the lock of {model.name} is of another source",
+        f"`{key}` was {was} when it was locked and is {wrote} now",
+        f"llmgw lock {model.name}",
+        model.name,
+    )
+
+
+def orphan(entry: LockEntry) -> Problem:
+    """A lock that no model is left of."""
+    return Problem(
+        entry.path,
+        *entry.places.get("model", Place(1, 1)),
+        f"no model is called {entry.lock.model}",
+        "a lock is of the model that its file is called after",
+        f"remove {entry.path}, or bring the model back",
+    )
+
+
+def misplaced(entry: LockEntry) -> Problem | None:
+    """A lock in a file that is called after another model, or None."""
+    if entry.path == lock_path(entry.lock.model):
+        return None
+    return Problem(
+        entry.path,
+        *entry.places.get("model", Place(1, 1)),
+        f"the lock of {entry.lock.model} is in {entry.path}",
+        "a lock is found by its file's name",
+        f"rename it to {lock_path(entry.lock.model)}, or lock again",
+    )
+
+
+def joined(
+    files: Iterable[LockFile], models: Iterable[Model], claimed: Container[str] | None
+) -> tuple[dict[str, Lock], set[str], list[Problem]]:
+    """The locks that count, the models whose lock does not, and what is wrong with the files.
+
+    Args:
+        files: every file under locks/.
+        models: every model that is good in itself.
+        claimed: the names of all models there are, good or not; None where they cannot be known.
+    """
+    by_name = {model.name: model for model in models}
+    good: dict[str, Lock] = {}
+    broken: set[str] = set()
+    problems: list[Problem] = []
+    for file in files:
+        problems += file.problems
+        entry, model = file.entry, by_name.get(file.model)
+        if entry is None:
+            broken.add(file.model)
+        elif found := misplaced(entry) or (stale(entry, model) if model else None):
+            problems.append(found)
+            broken.add(file.model)
+        elif model:
+            good[model.name] = entry.lock
+        elif claimed is not None and file.model not in claimed:
+            problems.append(orphan(entry))
+    return good, broken, problems
+
+
+def _other_sum(entry: LockEntry, model: Model) -> Problem | None:
+    """A model that writes a sum, and a lock that was given another."""
+    said, found = model.source.sha256, entry.lock.files[0].sha256
+    if said is None or found is None or said == found or len(entry.lock.files) > 1:
+        return None
+    return Problem(
+        entry.path,
+        *entry.places.get("files", Place(1, 1)),
+        f"the lock of {model.name} has another sha256 than its source",
+        f"the source says {said[:12]}…, and what is there upstream has {found[:12]}…",
+        "compare with the sum its publisher names, correct the source, and lock again",
+        model.name,
+    )

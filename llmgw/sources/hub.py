@@ -1,0 +1,244 @@
+"""Hugging Face, or whatever speaks its API: what a repository holds at a revision.
+
+Sizes and sums come from the listing of one commit, so a branch that moves
+while it is read changes nothing. docs/decisions/0005 says why this is not the
+hub's own client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from llmgw.catalog.origin import COMMIT, Origin
+from llmgw.core.resolved import Resolved, ResolvedFile
+from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.net.key import read_key
+from llmgw.sources import selecting
+from llmgw.sources.hub_refusals import refusal
+from llmgw.sources.web import Said, Web
+
+T = TypeVar("T")
+
+ENDPOINT = "https://huggingface.co"
+
+MAX_PAGES = 200
+"""Of one listing: 200,000 files, and no server keeps us longer."""
+_PAGE_BYTES = 16 << 20
+_SMALL_BYTES = 32 << 20
+"""What is not in LFS has no published sha256, and is read to find it: up to this size, which is three times
+what the hub keeps out of LFS."""
+_AT_ONCE = 8
+
+
+class _Info(Struct, rename={"card": "cardData"}):
+    sha: str
+    gated: bool | str | None = False
+    card: dict[str, Any] | None = None
+    tags: list[str] = field(default_factory=list)
+
+
+class _Lfs(Struct):
+    oid: str
+    size: int
+
+
+class TreeFile(Struct):
+    """One row of a listing."""
+
+    type: str
+    path: str
+    size: int = 0
+    oid: str = ""
+    """git's own, which of a file in LFS is its pointer's."""
+    lfs: _Lfs | None = None
+
+
+class Hub:
+    """One endpoint, with or without a token. The token is read from its file at each use."""
+
+    def __init__(self, web: Web, *, endpoint: str = ENDPOINT, token_file: Path | None = None) -> None:
+        """Ask nothing yet.
+
+        Raises:
+            Refused: the endpoint is no URL, or a token would travel in the clear.
+        """
+        self.endpoint = endpoint.rstrip("/")
+        self._web, self._token_file = web, token_file
+        split = urlsplit(self.endpoint)
+        if split.scheme not in {"http", "https"} or not split.hostname or "@" in split.netloc:
+            raise Refused(
+                f"{endpoint!r} is no hub's address",
+                why="it is the beginning of a URL, without a user",
+                do=f"write it like {ENDPOINT}",
+            )
+        if token_file is not None and split.scheme == "http" and not _here(split.hostname):
+            raise Refused(
+                f"the token is not sent to {self.endpoint}",
+                why="over plain http everybody on the way could read it",
+                do="use https, or leave the token away",
+            )
+
+    def resolve(self, asked: Origin) -> Resolved:
+        """The files that are asked for, at the commit that the revision names now.
+
+        Raises:
+            Refused: they are not there, or may not be had.
+            Unreachable: the hub cannot be asked now.
+            OperatorError: it answers what no hub does.
+        """
+        info = self._info(asked)
+        files = selecting.chosen(asked, {file.path: file for file in self._files(asked.at, info.sha)})
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            listed = tuple(pool.map(lambda file: self._listed(asked.at, info.sha, file), files))
+        card = info.card or {}
+        return Resolved(
+            files=tuple(sorted(listed)),
+            commit=info.sha,
+            license=_text(card.get("license")) or _tagged(info.tags, "license:"),
+            gated=bool(info.gated),
+            base_model=_text(card.get("base_model")) or _tagged(info.tags, "base_model:"),
+        )
+
+    def commit(self, asked: Origin) -> str:
+        """The commit that a revision names now.
+
+        Raises:
+            OperatorError: as `resolve`.
+        """
+        return self._info(asked).sha
+
+    def reachable(self, repository: str, commit: str, path: str) -> None:
+        """Whether the bytes of a file may be had: a gated repository lists files that it does not give.
+
+        Raises:
+            OperatorError: as `resolve`.
+        """
+        said = self._web.ask(
+            self.url(repository, commit, path), method="HEAD", private=self.private(), most_bytes=_SMALL_BYTES
+        )
+        if said.status != 200:
+            raise self._refusal(said, repository, commit, path)
+
+    def read(self, repository: str, commit: str, path: str, start: int, end: int) -> bytes:
+        """The bytes of a file from start up to, and without, end; fewer where it ends before.
+
+        Raises:
+            OperatorError: as `resolve`.
+        """
+        said = self._web.ask(
+            self.url(repository, commit, path),
+            fields={"Range": f"bytes={start}-{end - 1}"},
+            private=self.private(),
+            most_bytes=end - start if start else end,
+            cut=True,
+        )
+        if said.status == 206 and said.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            return said.body
+        if said.status == 200:
+            return said.body[start:end]
+        if said.status == 416:
+            return b""
+        raise self._refusal(said, repository, commit, path)
+
+    def url(self, repository: str, commit: str, path: str) -> str:
+        """Where a file is."""
+        return f"{self.endpoint}/{repository}/resolve/{quote(commit, safe='')}/{quote(path)}"
+
+    def private(self) -> dict[str, str]:
+        """What says who asks: for the endpoint, and for no other host."""
+        if self._token_file is None:
+            return {}
+        return {"Authorization": f"Bearer {read_key(self._token_file)}"}
+
+    def _info(self, asked: Origin) -> _Info:
+        path = f"/api/models/{asked.at}/revision/{quote(asked.revision, safe='')}"
+        info = self._value(self._get(path, asked.at, asked.revision), path, _Info)
+        if not COMMIT.fullmatch(info.sha):
+            raise self._nonsense(path, f"the commit is {info.sha[:50]!a}")
+        return info
+
+    def _files(self, repository: str, commit: str) -> Iterator[TreeFile]:
+        url = f"{self.endpoint}/api/models/{repository}/tree/{commit}?recursive=true"
+        for _ in range(MAX_PAGES):
+            path = url.removeprefix(self.endpoint)
+            said = self._get(path, repository, commit)
+            for row in self._value(said, path, list[TreeFile]):
+                if row.type == "file":
+                    yield row
+            onward = re.search(r'<([^>]*)>;\s*rel="?next"?', said.headers.get("Link", ""))
+            if onward is None:
+                return
+            url = onward[1] if not onward[1].startswith("/") else self.endpoint + onward[1]
+            # The next page is asked for with the token, so it is on the same host or it is not asked for.
+            if not url.startswith(f"{self.endpoint}/"):
+                raise self._nonsense(path, "the next page of its listing is on another host")
+        raise self._nonsense(path, f"its listing has more than {MAX_PAGES} pages")
+
+    def _listed(self, repository: str, commit: str, file: TreeFile) -> ResolvedFile:
+        if file.lfs is not None:
+            if not re.fullmatch(r"[0-9a-f]{64}", file.lfs.oid) or file.lfs.size < 0:
+                raise self._nonsense(file.path, "its sum in the listing is no sha256")
+            return ResolvedFile(file.path, file.lfs.size, file.lfs.oid)
+        if not 0 <= file.size <= _SMALL_BYTES:
+            return ResolvedFile(file.path, file.size)
+        data = self.read(repository, commit, file.path, 0, file.size) if file.size else b""
+        # git's sum of the file is in the listing: what was read is what was listed, or it is not used.
+        blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
+        if blob != file.oid:
+            raise Unreachable(
+                f"{file.path} of {repository} came damaged",
+                why=f"its git id is {blob}, and the listing says {file.oid[:40]!a}",
+                do="call again",
+            )
+        return ResolvedFile(file.path, len(data), hashlib.sha256(data).hexdigest())
+
+    def _get(self, path: str, repository: str, revision: str) -> Said:
+        said = self._web.ask(self.endpoint + path, private=self.private(), most_bytes=_PAGE_BYTES)
+        if said.status != 200:
+            raise self._refusal(said, repository, revision)
+        return said
+
+    def _value(self, said: Said, path: str, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(said.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as e:
+            kind_said = said.headers.get("Content-Type", "").partition(";")[0]
+            raise self._nonsense(path, f"{kind_said or 'nothing that names itself'}: {e}") from None
+
+    def _nonsense(self, path: str, why: str) -> OperatorError:
+        return OperatorError(
+            f"{self.endpoint} does not answer as a hub does",
+            why=f"{path.partition('?')[0]}: {why}",
+            do="see that the endpoint is a hub, and that no proxy answers in its place",
+        )
+
+    def _refusal(self, said: Said, repository: str, revision: str, path: str = "") -> OperatorError:
+        at = f"hf://{repository}@{revision}" + (f"/{path}" if path else "")
+        return refusal(said, at, page=f"{self.endpoint}/{repository}", token_file=self._token_file)
+
+
+def _text(value: Any) -> str:
+    """A card's value. A list's first: some models have several base models."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first[:200] if isinstance(first, str) and first.isprintable() else ""
+
+
+def _tagged(tags: list[str], prefix: str) -> str:
+    return next((tag.removeprefix(prefix)[:200] for tag in tags if tag.startswith(prefix) and tag.isprintable()), "")
+
+
+def _here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
