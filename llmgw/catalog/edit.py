@@ -68,14 +68,14 @@ def drop(file: File, at: Steps) -> File:
     return _edited(file, _good(file), at, _GONE, ())
 
 
-def append(file: File, at: Steps, value: Value) -> File:
+def append(file: File, at: Steps, value: Value, *, order: Sequence[str] = ()) -> File:
     """The file with one more item in the list at `at`, which is made where it is missing.
 
     Raises:
         Refused: it cannot be done without touching something else; says what to edit by hand.
     """
     old = _at(_good(file), at)
-    return put(file, at, [*(old if isinstance(old, list) else ()), value])
+    return put(file, at, [*(old if isinstance(old, list) else ()), value], order=order)
 
 
 def _good(file: File) -> Document:
@@ -103,7 +103,13 @@ def _edited(file: File, before: Document, at: Steps, value: Any, order: Sequence
     said, wanted = after.read(), deepcopy(before.value)
     wanted = _with(wanted, at, value)
     if said.findings or not same(said.value, wanted):
-        raise _by_hand(file, text, at, value, "the change would alter more of the file than was asked")
+        raise _by_hand(
+            file,
+            text,
+            at,
+            value,
+            "the change would alter more of the file than was asked",
+        )
     return after
 
 
@@ -127,7 +133,10 @@ def _assign(text: str, at: Steps, value: Any, order: Sequence[str]) -> str:
         return _matched(text, at, now, value)
     entry = owner.entry(at[-1]) if owner and isinstance(at[-1], str) else None
     inside = any(span.flow for span in _around(root, at))
-    return splice.apply(text, splice.replace(style, old, value, entry.key if entry else None, flow=inside))
+    return splice.apply(
+        text,
+        splice.replace(style, old, value, entry.key if entry else None, flow=inside),
+    )
 
 
 def _added(style: Shaper, owner: Span, last: str | int, value: Any, order: Sequence[str]) -> list[splice.Cut]:
@@ -151,7 +160,10 @@ def _matched(text: str, at: Steps, now: list[Any], value: list[Any]) -> str:
     """A list made into another: what both begin and end with is not touched."""
     shorter = min(len(now), len(value))
     head = next((i for i in range(shorter) if not same(now[i], value[i])), shorter)
-    tail = next((i for i in range(shorter - head) if not same(now[-1 - i], value[-1 - i])), shorter - head)
+    tail = next(
+        (i for i in range(shorter - head) if not same(now[-1 - i], value[-1 - i])),
+        shorter - head,
+    )
     middle, others = now[head : len(now) - tail], value[head : len(value) - tail]
     for index, (_, new) in enumerate(zip(middle, others, strict=False), head):
         text = _assign(text, (*at, index), new, ())

@@ -48,7 +48,11 @@ class Shaper:
             if span.parts and not any(part.parts for part in span.parts):
                 leaves[span.flow] += 1
         return Shaper(
-            text, lines, _most(steps, 2), _most(dashes, 2), leaves_in_flow=root.flow or leaves[True] >= leaves[False]
+            text,
+            lines,
+            _most(steps, 2),
+            _most(dashes, 2),
+            leaves_in_flow=root.flow or leaves[True] >= leaves[False],
         )
 
     def inline(self, value: Value, like: Span | None = None, *, flow: bool = False) -> str:
@@ -68,7 +72,7 @@ class Shaper:
             return f"{{{pad}{inner}{pad}}}" if inner else "{}"
         if isinstance(value, list):
             pad = self._pad(like)
-            neighbour = like.items[-1] if like and like.items else None
+            neighbour = _neighbour(like)
             inner = ", ".join(self.inline(part, neighbour, flow=True) for part in value)
             return f"[{pad}{inner}{pad}]" if inner else "[]"
         return scalar(value, like.style if like else "", flow=flow)
@@ -99,14 +103,29 @@ class Shaper:
             return [self.inline(value, like)]
         if isinstance(value, dict):
             found = [self.entry(name, part, column, like) for name, part in value.items()]
-            return [found[0][0], *found[0][1:], *(line for lines in found[1:] for line in _indented(lines, column))]
+            return [
+                found[0][0],
+                *found[0][1:],
+                *(line for lines in found[1:] for line in _indented(lines, column)),
+            ]
         assert isinstance(value, list)
-        neighbour = like.items[-1] if like and like.items else None
+        neighbour = _neighbour(like)
         listed = [self.block(item, column + 2, neighbour) for item in value]
         dashed = [[f"- {first}", *rest] for first, *rest in listed]
-        return [*dashed[0], *(line for lines in dashed[1:] for line in _indented(lines, column))]
+        return [
+            *dashed[0],
+            *(line for lines in dashed[1:] for line in _indented(lines, column)),
+        ]
 
-    def entry(self, name: str, value: Value, column: int, like: Span | None = None, *, joint: str = ": ") -> list[str]:
+    def entry(
+        self,
+        name: str,
+        value: Value,
+        column: int,
+        like: Span | None = None,
+        *,
+        joint: str = ": ",
+    ) -> list[str]:
         """A key with its value, the first line without its indentation.
 
         Args:
@@ -178,6 +197,12 @@ def _may_be_plain(text: str, *, flow: bool) -> bool:
 def _entry(like: Span | None, name: str) -> Span | None:
     found = like.entry(name) if like and like.entries is not None else None
     return found.value if found else None
+
+
+def _neighbour(like: Span | None) -> Span | None:
+    """An item whose style new ones take: none where the items are of several styles."""
+    items = like.items or [] if like else []
+    return items[-1] if len({item.style for item in items}) == 1 else None
 
 
 def _indented(lines: list[str], column: int) -> list[str]:

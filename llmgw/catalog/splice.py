@@ -54,7 +54,13 @@ def replace(style: Shaper, old: Span, value: Value, key: Span | None, *, flow: b
         header = text[old.start : lines.end(old.start)]
         if isinstance(value, str) and "\n" in value.rstrip("\n"):
             inside = re.match(r"[ ]*", text[lines.after(old.start) :])
-            return [Cut(old.start, old.end, literal(value, inside[0] if inside else "  ", lines.line_end(old.start)))]
+            return [
+                Cut(
+                    old.start,
+                    old.end,
+                    literal(value, inside[0] if inside else "  ", lines.line_end(old.start)),
+                )
+            ]
         comment = header[header.index("#") - 1 :] if "#" in header else ""
         return [Cut(old.start, old.end, new + comment)]
     if key is not None and not old.flow and old.parts:
@@ -79,7 +85,11 @@ def add_entry(style: Shaper, owner: Span, name: str, value: Value, after: Entry 
     if owner.flow:
         new = f"{style.key(name, owner, flow=True)}{style.joint(owner)}{style.inline(value, flow=True)}"
         return _add_in_flow(
-            style.lines, owner, [(e.key.start, e.value.end) for e in entries], _index(entries, after), new
+            style.lines,
+            owner,
+            [(e.key.start, e.value.end) for e in entries],
+            _index(entries, after),
+            new,
         )
     column = style.lines.column(entries[0].key.start)
     shaped = style.entry(name, value, column, owner, joint=style.joint(owner))
@@ -87,7 +97,13 @@ def add_entry(style: Shaper, owner: Span, name: str, value: Value, after: Entry 
     if _open_ended(style.text, before.value):
         # A line after it would give its text a line end that it does not have.
         line_end, start = style.lines.line_end(before.key.start), before.key.start
-        return [Cut(start, start, "".join(f"{line}{line_end}" for line in shaped) + " " * column)]
+        return [
+            Cut(
+                start,
+                start,
+                "".join(f"{line}{line_end}" for line in shaped) + " " * column,
+            )
+        ]
     return [_line_after(style.lines, before.value.end, column, shaped)]
 
 

@@ -35,6 +35,19 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("plan",): Command("plan", "plan", "Say what a change would do."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("status",): Command("status", "status", "Say how the fleet is."),
+    ("model", "replicas"): Command("model", "replicas", "Count a model's replicas: gpu=7 cpu=4."),
+    ("model", "scale"): Command("model", "scale", "Give a model a total, whatever its profiles."),
+    ("model", "start"): Command("model", "start", "Start a model that was stopped."),
+    ("model", "stop"): Command("model", "stop", "Stop every replica of a model, and keep it."),
+    ("model", "restart"): Command("model", "restart", "Start a model's replicas again, one at a time."),
+    ("model", "context"): Command("model_fields", "context", "Change the tokens of a request, or of an answer."),
+    ("model", "gpus"): Command("model_fields", "gpus", "Change how many cards a replica takes."),
+    ("model", "alias"): Command("model_fields", "alias", "Give a model other names, or take some away."),
+    ("model", "adapter"): Command("model_fields", "adapter", "Give a model an adapter, or take one away."),
+    ("model", "set"): Command("model_fields", "set_", "Set any field of a model."),
+    ("model", "remove"): Command("model", "remove", "Take a model out of the catalog."),
+    ("node", "drain"): Command("node", "drain", "Start nothing new on a node, or on a card of it."),
+    ("node", "undrain"): Command("node", "undrain", "Take a drained node or card back."),
     ("control",): Command("serve", "control", "Run control: the reconciler, and the API of agents and gateways."),
     ("gateway",): Command("serve", "gateway", "Run a gateway: one OpenAI-compatible endpoint."),
     ("mirror", "serve"): Command("serve", "mirror", "Run the mirror: holds weights and serves their bytes."),
@@ -43,7 +56,12 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("schema",): Command("schema", "schema", "Write or check the JSON Schemas that editors use."),
 }
 
-GROUPS = {"mirror": "The mirror.", "key": "Keys."}
+GROUPS = {
+    "model": "Edit a model in the working copy, and see what the edit would do.",
+    "node": "Edit a node in the working copy.",
+    "mirror": "The mirror.",
+    "key": "Keys.",
+}
 
 
 def main() -> None:

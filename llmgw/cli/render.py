@@ -26,6 +26,11 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def count(n: int, noun: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def plan_text(plan: Preview) -> str:
     """What `llmgw plan` prints."""
     return "\n".join(_plan(plan))
@@ -35,7 +40,7 @@ def _plan(plan: Preview) -> Iterator[str]:
     dirty = " and uncommitted changes" if plan.dirty else ""
     yield f"llmgw plan  cluster {plan.cluster}  base {plan.base[:8] or 'none'}  head {plan.head[:8]}{dirty}"
     yield f"seen: {plan.observed}"
-    yield f"{_count(len(plan.models), 'model')} to look at, {plan.unchanged} unchanged"
+    yield f"{count(len(plan.models), 'model')} to look at, {plan.unchanged} unchanged"
     for problem in plan.problems:
         yield f"\nproblem  {problem}"
     for held in plan.held:
@@ -103,7 +108,3 @@ def _result(plan: Preview) -> str:
     if not plan.changes and not held and not plan.problems:
         parts = "nothing to do"
     return f"result: {parts}  (plan {plan.digest})"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,289 @@
+"""An edit carried out: its diff and its plan shown, the file written, and committed where that is asked for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import unified_diff
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import typer
+from msgspec import Struct
+
+from llmgw.catalog.check import Catalog
+from llmgw.catalog.problem import Problem
+from llmgw.catalog.written import Written
+from llmgw.cli.plan import foresee
+from llmgw.cli.render import as_json, plan_text
+from llmgw.cli.seen import Seen, look, operator
+from llmgw.cli.workcopy import WorkCopy
+from llmgw.core.preview import Preview
+from llmgw.core.wanted import judge
+from llmgw.errors import Exit, OperatorError, Refused
+from llmgw.sources.author import Author
+from llmgw.sources.reading import catalog_of
+from llmgw.sources.snapshot import UNBORN, Blob
+
+FORMAT_VERSION = "1.0"
+"""Of the JSON: a minor one adds, a major one changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is to be done with the edit besides writing it."""
+
+    commit: bool = False
+    branch: str = ""
+    push: bool = False
+    json: bool = False
+
+    @property
+    def commits(self) -> bool:
+        """A branch and a push are of a commit."""
+        return self.commit or self.push or bool(self.branch)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a command wants written."""
+
+    subject: str
+    """Of the commit, should it be one: what is true afterwards."""
+    files: Mapping[str, bytes | None]
+    """Content by path from the top of the working copy; None: the file is removed."""
+    said: tuple[str, ...] = ()
+    """Sentences that come before the diff."""
+    trailers: tuple[str, ...] = ()
+    """Lines at the end of the commit's message that control acts on."""
+    model: str = ""
+    """The one it is of; empty: none, it is the fleet's."""
+
+    @staticmethod
+    def of(written: Written, subject: str, said: tuple[str, ...] = (), model: str = "") -> Change:
+        """The change of one file."""
+        return Change(subject, {written.file.path: written.file.data}, said, model=model)
+
+
+class Done(Struct, frozen=True):
+    """What a command that edits did: the JSON of it."""
+
+    format_version: str
+    files: tuple[str, ...]
+    """That were edited; empty: nothing had to be."""
+    said: tuple[str, ...]
+    diff: str
+    plan: Preview | None
+    """None: nothing had to be edited, or it cannot be known."""
+    no_plan: str = ""
+    commit: str = ""
+    branch: str = ""
+    pushed: str = ""
+
+
+def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
+    """Show an edit, write it, and commit it where that is asked for.
+
+    Raises:
+        Refused: it would make a file wrong that is not; nothing is written.
+    """
+    files = {path: data for path, data in change.files.items() if data != _data(copy, path)}
+    diff = "".join(_diff(path, _data(copy, path), data) for path, data in sorted(files.items()))
+    if not files:
+        _show(
+            how,
+            Done(
+                FORMAT_VERSION,
+                (),
+                (*change.said, "Nothing is changed: it is so already."),
+                "",
+                None,
+            ),
+        )
+        return
+    plan, why = _plan(copy, files)
+    done = Done(FORMAT_VERSION, tuple(sorted(files)), change.said, diff, plan, why)
+    author = Author(copy.root)
+    if how.commits:
+        author.ready(done.files, how.branch, push=how.push)
+    if not how.json:
+        _show(how, done)
+    _write(copy.root, files)
+    if how.commits:
+        done = _commit(author, done, change, how)
+    elif not how.json:
+        _say_how_to_commit(change, done)
+    if how.json:
+        _show(how, done)
+    raise typer.Exit(_exit_code(plan, change))
+
+
+def _data(copy: WorkCopy, path: str) -> bytes | None:
+    return copy.now.files[path].data if path in copy.now.files else None
+
+
+def _diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """A unified diff that `git apply` takes. Carriage returns are in it as they are in the file."""
+    lines = unified_diff(
+        _lines(before),
+        _lines(after),
+        f"a/{path}" if before is not None else "/dev/null",
+        f"b/{path}" if after is not None else "/dev/null",
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(data: bytes | None) -> list[str]:
+    # Not splitlines: a lone carriage return is no line end to git, nor is a form feed.
+    *whole, rest = (data or b"").decode("utf-8").split("\n")
+    return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]
+
+
+def _plan(copy: WorkCopy, files: Mapping[str, bytes | None]) -> tuple[Preview | None, str]:
+    """What the edit would do, or None and why that is not known.
+
+    Raises:
+        Refused: a file would have a problem that it has not now.
+    """
+    kept = {path: blob for path, blob in copy.now.files.items() if path not in files}
+    edited = {path: Blob("", data) for path, data in files.items() if data is not None}
+    proposed = replace(
+        copy.now,
+        files=dict(sorted({**kept, **edited}.items())),
+        identity="",
+        dirty=True,
+    )
+    catalog = catalog_of(proposed)
+    if new := _new_problems(copy.catalog, catalog):
+        raise Refused(
+            f"{', '.join(sorted(files))} was not edited",
+            why=f"it would be wrong: {new[0].what}; {new[0].why}",
+            do=new[0].do,
+        )
+    seen = see(copy)
+    if seen.base is None:
+        # Where nothing is known of the fleet, the files as they were are what the edit is compared with.
+        before = judge(
+            copy.catalog,
+            commit=copy.now.commit,
+            committed_at=copy.now.committed_at,
+            last=None,
+        )
+        seen = replace(seen, base=before)
+    since = seen.base.applied if seen.base and seen.base.applied else UNBORN
+    trailers = copy.source.trailers_since(since) if copy.now.commit != UNBORN else ()
+    try:
+        return foresee(proposed, seen, trailers), ""
+    except OperatorError as e:
+        return None, e.sentence
+
+
+def see(copy: WorkCopy) -> Seen:
+    """What is known of the fleet: from control if it answers, else from the status branch."""
+    cluster = copy.catalog.server.cluster if copy.catalog.server else ""
+    if not cluster:
+        return look("none", str(copy.root), "", None)
+    try:
+        return look("auto", str(copy.root), cluster, operator(None, None))
+    except OperatorError:
+        # An edit is no reason to stop: what the branch says is said to be from there.
+        return look("auto", str(copy.root), cluster, None)
+
+
+def _new_problems(before: Catalog, after: Catalog) -> list[Problem]:
+    """Those that are there only afterwards. An edit moves the lines of the others."""
+    known = {(p.path, p.what, p.why, p.model) for p in before.problems}
+    return [p for p in after.problems if (p.path, p.what, p.why, p.model) not in known]
+
+
+def _show(how: How, done: Done) -> None:
+    if how.json:
+        print(as_json(done))
+        return
+    for sentence in done.said:
+        print(sentence)
+    if done.diff:
+        print(f"\n{done.diff}" if done.said else done.diff)
+    if done.plan is not None:
+        print(plan_text(done.plan))
+    elif done.no_plan:
+        print(f"no plan: {done.no_plan}")
+
+
+def _write(root: Path, files: Mapping[str, bytes | None]) -> None:
+    try:
+        for path, data in files.items():
+            if data is None:
+                (root / path).unlink()
+            else:
+                _replace(root / path, data)
+    except OSError as e:
+        raise Refused(
+            f"{path} was not written",
+            why=(e.strerror or str(e)).lower(),
+            do="check its rights",
+        ) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: whoever watches it never reads half of it."""
+    with NamedTemporaryFile(dir=path.parent, prefix=".llmgw-", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            new = Path(file.name)
+            new.chmod(path.stat().st_mode & 0o7777)
+            new.replace(path)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _commit(author: Author, done: Done, change: Change, how: How) -> Done:
+    message = (
+        "\n\n".join(
+            [
+                change.subject,
+                *(("\n".join(change.trailers),) if change.trailers else ()),
+            ]
+        )
+        + "\n"
+    )
+    made = author.commit(done.files, message, how.branch)
+    said = [f"committed {made.id[:8]} to {made.branch}: {change.subject}"]
+    if made.left:
+        said.append(f"staged before, and left alone: {', '.join(made.left)}")
+    if not how.json:
+        print("\n" + "\n".join(said))
+    pushed = author.push(made.branch) if how.push else ""
+    if pushed and not how.json:
+        print(f"pushed to {pushed}")
+    return Done(
+        done.format_version,
+        done.files,
+        (*done.said, *said[1:]),
+        done.diff,
+        done.plan,
+        done.no_plan,
+        made.id,
+        made.branch,
+        pushed,
+    )
+
+
+def _say_how_to_commit(change: Change, done: Done) -> None:
+    words = [f"-m {shlex.quote(text)}" for text in (change.subject, *change.trailers)]
+    paths = " ".join(shlex.quote(path) for path in done.files)
+    print(f"\nwritten and not committed: git commit {' '.join(words)} -- {paths}")
+
+
+def _exit_code(plan: Preview | None, change: Change) -> Exit:
+    if plan is None:
+        return Exit.DONE
+    if not change.model:
+        return Exit.HELD if plan.blocked else Exit.DONE
+    # That another model is held is no failure of this edit.
+    mine = [h for m in plan.models if m.name == change.model for h in m.held]
+    guards = [h for h in plan.held if h.subject == "commit"]
+    return Exit.HELD if any(h.stalled for h in (*mine, *guards)) else Exit.DONE

@@ -1,0 +1,317 @@
+"""`llmgw model …`: the fields of a model that people change most, and any other by its path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from llmgw.catalog import schema
+from llmgw.catalog.document import Value
+from llmgw.catalog.model import Model
+from llmgw.catalog.parse import parse
+from llmgw.catalog.problem import Steps, shorten
+from llmgw.catalog.written import Written, unknown
+from llmgw.cli.change import Change, How, carry_out
+from llmgw.cli.workcopy import Branch, Commit, Json, Name, Push, Repo, WorkCopy
+from llmgw.errors import Misused, Refused
+
+
+def context(
+    name: Name,
+    tokens: Annotated[
+        int | None,
+        typer.Argument(min=1, help="Tokens one request may use.", show_default=False),
+    ] = None,
+    max_output: Annotated[
+        int | None,
+        typer.Option("--max-output", min=1, help="Tokens one answer may have."),
+    ] = None,
+    repo: Repo = None,
+    commit: Commit = False,
+    branch: Branch = "",
+    push: Push = False,
+    json: Json = False,
+) -> None:
+    """Change how many tokens a request, or an answer, may have. What is not given stays."""
+    if tokens is None and max_output is None:
+        raise Misused(
+            "nothing is asked for",
+            why="neither TOKENS nor --max-output is given",
+            do="give one of them",
+        )
+    copy = WorkCopy.find(repo)
+    model = copy.model(name)
+    told = []
+    for field, number in (("context_length", tokens), ("max_output", max_output)):
+        if number is not None:
+            model = model.put((field,), number)
+            told.append(f"{field} {number}")
+    carry_out(
+        copy,
+        Change.of(model, f"{model.name}: {', '.join(told)}", (), model.name),
+        How(commit, branch, push, json),
+    )
+
+
+def gpus(
+    name: Name,
+    counts: Annotated[
+        list[str],
+        typer.Argument(
+            help="PROFILE=CARDS; or CARDS alone where one profile has cards.",
+            metavar="CARDS...",
+        ),
+    ],
+    repo: Repo = None,
+    commit: Commit = False,
+    branch: Branch = "",
+    push: Push = False,
+    json: Json = False,
+) -> None:
+    """Change how many cards one replica of a profile takes."""
+    copy = WorkCopy.find(repo)
+    model = copy.model(name)
+    told = []
+    for word in counts:
+        profile, number = _cards(model, word)
+        index = model.profile(profile)
+        if not isinstance(model.profiles[index].get("gpu"), dict):
+            field = f"profiles.{profile}.gpu"
+            raise Refused(
+                f"{profile} of {model.name} takes no card",
+                why="its profile has no `gpu`",
+                do=f"say which: llmgw model set {model.name} {field} '{{class: CLASS, count: {number}}}'",
+            )
+        model = model.put(("profiles", index, "gpu", "count"), number)
+        told.append(f"{profile} {number}")
+    change = Change.of(model, f"{model.name}: cards of a replica {', '.join(told)}", (), model.name)
+    carry_out(copy, change, How(commit, branch, push, json))
+
+
+def alias(
+    name: Name,
+    aliases: Annotated[list[str] | None, typer.Argument(help="Names to add.", show_default=False)] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", help="A name to take away.", show_default=False),
+    ] = None,
+    repo: Repo = None,
+    commit: Commit = False,
+    branch: Branch = "",
+    push: Push = False,
+    json: Json = False,
+) -> None:
+    """Give a model other names, or take some away."""
+    if not aliases and not remove:
+        raise Misused(
+            "nothing is asked for",
+            why="no alias is given",
+            do="name one, or take one away with --remove",
+        )
+    copy = WorkCopy.find(repo)
+    model = copy.model(name)
+    before = [str(one) for one in _list(model, "aliases")]
+    for gone in remove or ():
+        if gone not in before:
+            raise unknown(f"{model.name} has no alias {gone}", gone, before, "aliases")
+    after = [one for one in before if one not in (remove or ())]
+    after += [one for one in dict.fromkeys(aliases or ()) if one not in after]
+    said = tuple(f"Requests for {gone} are refused from then on." for gone in remove or ())
+    changed = _with_list(model, "aliases", after)
+    told = [
+        *(f"also {one}" for one in aliases or ()),
+        *(f"no longer {one}" for one in remove or ()),
+    ]
+    change = Change.of(changed, f"{model.name}: {', '.join(told)}", said, model.name)
+    carry_out(copy, change, How(commit, branch, push, json))
+
+
+def adapter(
+    name: Name,
+    adapter: Annotated[str, typer.Argument(help="What clients call it.")],
+    source: Annotated[str | None, typer.Argument(help="Where it is from.", show_default=False)] = None,
+    scale: Annotated[float | None, typer.Option("--scale", help="How strongly it counts.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it away.")] = False,
+    repo: Repo = None,
+    commit: Commit = False,
+    branch: Branch = "",
+    push: Push = False,
+    json: Json = False,
+) -> None:
+    """Give a model an adapter, change one, or take one away."""
+    copy = WorkCopy.find(repo)
+    model = copy.model(name)
+    listed = [one if isinstance(one, dict) else {} for one in _list(model, "adapters")]
+    names = [str(one.get("name", "")) for one in listed]
+    if remove:
+        if adapter not in names:
+            raise unknown(f"{model.name} has no adapter {adapter}", adapter, names, "adapters")
+        after = [one for one in listed if one.get("name") != adapter]
+    elif adapter in names:
+        asked = {key: new for key, new in (("source", source), ("scale", scale)) if new is not None}
+        after = [one | asked if one.get("name") == adapter else one for one in listed]
+    elif source is None:
+        raise Misused(
+            f"{adapter} has no source",
+            why="it is a new adapter",
+            do="say where it is from after its name",
+        )
+    else:
+        after = [
+            *listed,
+            {"name": adapter, "source": source} | ({} if scale is None else {"scale": _tidy(scale)}),
+        ]
+    told = "without" if remove else "with"
+    change = Change.of(
+        _with_list(model, "adapters", after),
+        f"{model.name}: {told} adapter {adapter}",
+        (),
+        model.name,
+    )
+    carry_out(copy, change, How(commit, branch, push, json))
+
+
+def set_(
+    name: Name,
+    path: Annotated[
+        str,
+        typer.Argument(help="The field: owner, source.version, profiles.gpu.parallel."),
+    ],
+    value: Annotated[
+        str | None,
+        typer.Argument(help="Its value, as in the file.", show_default=False),
+    ] = None,
+    unset: Annotated[bool, typer.Option("--unset", help="Take the field out.")] = False,
+    repo: Repo = None,
+    commit: Commit = False,
+    branch: Branch = "",
+    push: Push = False,
+    json: Json = False,
+) -> None:
+    """Set any field of a model, or take it out."""
+    if (value is None) != unset:
+        raise Misused(
+            "it is not clear what to write",
+            why="VALUE and --unset stand for each other",
+            do="give one of them",
+        )
+    copy = WorkCopy.find(repo)
+    model = copy.model(name)
+    at = steps(model, path)
+    if value is None:
+        changed, told = model.drop(at), f"without {path}"
+    else:
+        changed, told = model.put(at, _read(at, value)), f"{path} {shorten(value, 40)}"
+    carry_out(
+        copy,
+        Change.of(changed, f"{model.name}: {told}", (), model.name),
+        How(commit, branch, push, json),
+    )
+
+
+def steps(model: Written, path: str) -> Steps:
+    """The way that `profiles.gpu.parallel` or `profiles[0].parallel` names in a model.
+
+    Raises:
+        Refused: an item on it is not there.
+        Misused: it is no path.
+    """
+    at: list[str | int] = []
+    here: Any = model.raw
+    rest = path
+    while rest:
+        if isinstance(here, list):
+            index, rest = _item(here, rest, path)
+            at.append(index)
+            here = here[index]
+        else:
+            key, rest = re.match(r"([^.\[]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+            if not key:
+                raise Misused(
+                    f"{path} is no path",
+                    why="a key in it is empty",
+                    do="write one like profiles.gpu.parallel",
+                )
+            at.append(key)
+            here = here.get(key) if isinstance(here, dict) else None
+        rest = rest.removeprefix(".")
+    if not at:
+        raise Misused(
+            "the path is empty",
+            why="it names no field",
+            do="write one like profiles.gpu.parallel",
+        )
+    return tuple(at)
+
+
+def _item(here: list[Any], rest: str, path: str) -> tuple[int, str]:
+    """An item by its number in brackets or by its name, which may have dots in it."""
+    if found := re.match(r"\[(\d{1,6})\]", rest):
+        if int(found[1]) < len(here):
+            return int(found[1]), rest[found.end() :]
+        raise Refused(
+            f"{path} is not there",
+            why=f"the list has {len(here)} items, the first is [0]",
+            do="name another",
+        )
+    names = {str(one.get("name", "")): index for index, one in enumerate(here) if isinstance(one, dict)}
+    fits = [name for name in names if name and (rest == name or rest.startswith((f"{name}.", f"{name}[")))]
+    if not fits:
+        raise unknown(f"{path} is not there", rest.partition(".")[0], names, "items")
+    name = max(fits, key=len)
+    return names[name], rest[len(name) :]
+
+
+def _read(at: Steps, text: str) -> Value:
+    """A value as it would be read from the file; where text belongs, text."""
+    part = schema.node(Model, at)
+    if part.get("type") == "string" or "enum" in part:
+        return text
+    document = parse(text.encode())
+    if document.findings:
+        raise Misused(
+            f"{shorten(text)} is no value",
+            why=document.findings[0].what,
+            do=document.findings[0].do,
+        )
+    return document.value
+
+
+def _cards(model: Written, word: str) -> tuple[str, int]:
+    """`gpu=2`, or `2` for the only profile with cards."""
+    profile, equals, number = word.rpartition("=")
+    if not re.fullmatch(r"[1-9]\d{0,5}", number):
+        raise Misused(
+            f"{word} is no count of cards",
+            why="a replica takes one or more",
+            do="write 2, or gpu=2",
+        )
+    if equals:
+        return profile, int(number)
+    having = [str(p.get("name", "")) for p in model.profiles if p.get("gpu") is not None]
+    if len(having) != 1:
+        found = f"{len(having)} profiles of {model.name} have cards"
+        raise Refused(
+            "it is not clear which profile is meant",
+            why=found,
+            do=f"name it: PROFILE={number}",
+        )
+    return having[0], int(number)
+
+
+def _tidy(number: float) -> float:
+    return int(number) if number.is_integer() else number
+
+
+def _list(model: Written, field: str) -> list[Any]:
+    found = model.raw.get(field)
+    return found if isinstance(found, list) else []
+
+
+def _with_list(model: Written, field: str, items: Sequence[Any]) -> Written:
+    if not items:
+        return model.clear((field,), []) if field in model.raw else model
+    return model.put((field,), list(items))

@@ -1,0 +1,121 @@
+"""The working copy that a command edits: found from the current folder upward, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llmgw.catalog.check import SERVER, Catalog, read_models
+from llmgw.catalog.edit import File
+from llmgw.catalog.files import Claim
+from llmgw.catalog.server import Server
+from llmgw.catalog.written import Written, unknown
+from llmgw.errors import Refused
+from llmgw.sources.reading import catalog_of
+from llmgw.sources.snapshot import Snapshot
+from llmgw.sources.worktree import WorktreeSource
+
+Repo = Annotated[
+    Path | None,
+    typer.Option(
+        "--repo",
+        help="A folder of the working copy; else the current one.",
+        show_default=False,
+    ),
+]
+Commit = Annotated[bool, typer.Option("--commit", help="Commit the edited file, and nothing else.")]
+Branch = Annotated[
+    str,
+    typer.Option("--branch", help="Commit it to a new branch of this name.", show_default=False),
+]
+Push = Annotated[bool, typer.Option("--push", help="Commit it, and push the branch.")]
+Json = Annotated[bool, typer.Option("--json", help="Print what is done as JSON.")]
+Name = Annotated[str, typer.Argument(help="The model, by its name or an alias.")]
+
+
+@dataclass(frozen=True)
+class WorkCopy:
+    """The files of a fleet as a person has them."""
+
+    root: Path
+    source: WorktreeSource
+    now: Snapshot
+
+    @staticmethod
+    def find(repo: Path | None) -> WorkCopy:
+        """The working copy around a folder.
+
+        Raises:
+            OperatorError: there is none.
+        """
+        start = (repo or Path()).absolute()
+        root = next(
+            (folder for folder in (start, *start.parents) if (folder / ".git").exists()),
+            start,
+        )
+        source = WorktreeSource(root)
+        return WorkCopy(root, source, source.poll())
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """What its files say."""
+        return catalog_of(self.now)
+
+    def file(self, path: str) -> File:
+        """One of its files, which is there."""
+        return File(path, self.now.files[path].data)
+
+    def model(self, name: str) -> Written:
+        """A model by its name or an alias, good or not.
+
+        Raises:
+            Refused: there is none, or there are two.
+        """
+        found = {(c.path, c.at): c for c in self._claims(name)}
+        if len(found) > 1:
+            where = ", ".join(f"{c.path}:{c.place.line}" for c in found.values())
+            raise Refused(
+                f"{name} is taken twice",
+                why=f"{where} have it",
+                do="rename one of them first",
+            )
+        if not found:
+            names = {n for entry in self.catalog.models for n in (entry.model.name, *entry.model.aliases)}
+            raise unknown(
+                f"there is no model {name}",
+                name,
+                names | set(self.catalog.frozen),
+                "models",
+            )
+        claim = next(iter(found.values()))
+        return Written(self.file(claim.path), claim.at)
+
+    def _claims(self, name: str) -> Iterator[Claim]:
+        for path, blob in self.now.files.items():
+            # A fleet has thousands of files, and one or two of them have the name in them.
+            if path.startswith("catalog/") and name.encode() in blob.data:
+                yield from (claim for claim in read_models(path, blob.data).claims if claim.name == name)
+
+    def node(self, name: str) -> tuple[Written, int]:
+        """server.yaml, and the index of a node in it.
+
+        Raises:
+            Refused: there is no such node.
+        """
+        if SERVER not in self.now.files:
+            raise Refused(
+                f"there is no node {name}",
+                why=f"{self.root} has no {SERVER}",
+                do="llmgw init makes a fleet",
+            )
+        written = Written(self.file(SERVER), (), Server)
+        entries = written.raw.get("nodes")
+        names = [str(n.get("name", "")) if isinstance(n, dict) else "" for n in entries or ()]
+        if name not in names:
+            raise unknown(f"there is no node {name}", name, names, "nodes")
+        return written, names.index(name)
