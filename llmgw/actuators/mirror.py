@@ -38,8 +38,12 @@ class Mirror:
         Raises:
             OperatorError: it will not, or cannot be asked.
         """
-        request = FetchRequest(
-            action.name, action.version, from_=action.source, sha256=action.sha256, retry=action.retry
+        request = (
+            FetchRequest(action.name, action.version, files=action.files, retry=action.retry)
+            if action.files
+            else FetchRequest(
+                action.name, action.version, from_=action.source, sha256=action.sha256, retry=action.retry
+            )
         )
         answer = await self._client.call("POST", "/v1/models", body=msgspec.json.encode(request))
         if answer.status >= 400:

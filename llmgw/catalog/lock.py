@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from llmgw.catalog import scalars
 from llmgw.catalog.fields import Flag, Name, Sha256, Strict, Text, Whole
-from llmgw.catalog.origin import FILE_PATH, selection
+from llmgw.catalog.origin import FILE_PATH, origin, selection, url_of
 from llmgw.catalog.source import Source
 
 MOST_FILES = 1000
@@ -94,6 +94,11 @@ class Lock(Strict):
     def belongs(self, source: Source) -> bool:
         """Whether the source still says what it said when it was locked."""
         return self.source == asked(source)
+
+    def urls(self) -> tuple[str, ...]:
+        """Where each file is had from, in their order. Empty texts: nothing is fetched, or nobody knows how."""
+        found = origin(self.source)
+        return tuple(url_of(found, self.commit, file.path) if found else "" for file in self.files)
 
     @property
     def total_bytes(self) -> int | None:

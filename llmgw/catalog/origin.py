@@ -95,9 +95,25 @@ def selection(source: Mapping[str, Any]) -> dict[str, Any]:
     return {key: source[key] for key in _SELECTS if source.get(key) not in (None, [], ())}
 
 
-def hub_url(repository: str, commit: str, path: str) -> str:
-    """One file of one commit, as control asks the mirror for it: who reaches which hub is the mirror's affair."""
-    return f"hf://{repository}@{commit}/{quote(path)}"
+def url_of(found: Origin, commit: str | None, path: str) -> str:
+    """Where one file of a source is had from. Empty: it is not fetched by a URL.
+
+    Args:
+        found: the source.
+        commit: that its revision names.
+        path: of the file within it.
+    """
+    match found.place:
+        case Place.HUB:
+            # Which hub that is, and who asks there, is the affair of whoever fetches.
+            return f"hf://{found.at}@{quote(commit or found.revision, safe='')}/{quote(path)}"
+        case Place.URL:
+            return f"{found.at}{quote(path)}" if found.at.endswith("/") else found.at
+        case Place.FILE:
+            folder = found.at.removesuffix(path) if found.at.endswith(f"/{path}") else f"{found.at.rstrip('/')}/"
+            return f"file://{quote(folder + path)}"
+        case _:
+            return ""
 
 
 def _hub(text: str, asked: Mapping[str, Any]) -> Origin | None:

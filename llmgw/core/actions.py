@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from llmgw.core.holdings import WantedFile
 from llmgw.core.memory import Memory, Placement
 
 
@@ -25,7 +26,7 @@ class Stop(Struct, frozen=True, tag="stop", order=True):
     why: str
 
 
-class Fetch(Struct, frozen=True, tag="fetch", order=True):
+class Fetch(Struct, frozen=True, tag="fetch", order=True, omit_defaults=True):
     """Have the mirror fetch a version."""
 
     name: str
@@ -34,6 +35,8 @@ class Fetch(Struct, frozen=True, tag="fetch", order=True):
     sha256: str | None
     retry: bool
     why: str
+    files: tuple[WantedFile, ...] = ()
+    """As its lock has them. Empty: the source names one file, and nobody said more of it."""
 
 
 class Remove(Struct, frozen=True, tag="remove", order=True):

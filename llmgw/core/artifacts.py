@@ -10,14 +10,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.core.actions import Fetch, Held, Remove
 from llmgw.core.backoff import delay_s
-from llmgw.core.holdings import Failure, Holding, HoldingState
+from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
 from llmgw.core.memory import FetchTries, Memory
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet
-from llmgw.core.wanted import Wanted
+from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import show_bytes
 from llmgw_agent.protocol import WeightFile
 
@@ -65,7 +66,7 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
         elif entry.model.state == "stopped":
             held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
         else:
-            held[name] = _arriving(entry.model, holding, memory.fetches.get(key), now, actions, fetches)
+            held[name] = _arriving(entry, holding, memory.fetches.get(key), now, actions, fetches)
     unreferenced = _unreferenced(wanted, holdings, fleet, memory, now)
     actions += _removals(wanted, holdings, unreferenced, now)
     kept = {k: v for k, v in sorted(files.items()) if seen.mirror is None or k in holdings}
@@ -90,20 +91,20 @@ def _away(name: str, wanted: Wanted) -> Held:
 
 
 def _arriving(
-    model: Model,
+    entry: WantedModel,
     holding: Holding | None,
     tries: FetchTries | None,
     now: float,
     actions: list[Fetch | Remove],
     fetches: dict[str, FetchTries],
 ) -> Held:
-    source = _digest(model)
+    model, source = entry.model, _digest(entry)
     known = tries if tries and tries.source == source else None
     version = str(model.source.version)
     if holding is None or (holding.state is HoldingState.FAILED and known is None):
         # Not there, or failed for a source that the catalog has changed since.
         fetches[f"{model.name}/{version}"] = FetchTries(source, 0, now)
-        actions.append(_fetch(model, retry=holding is not None, why="the catalog asks for it"))
+        actions.append(_fetch(entry, retry=holding is not None, why="the catalog asks for it"))
         return Held(model.name, "the mirror is asked for its weights", model=model.name)
     known = known or FetchTries(source)
     fetches[holding.key] = known
@@ -122,17 +123,32 @@ def _arriving(
         )
     if now >= known.next_at:
         fetches[holding.key] = FetchTries(source, known.count + 1, now + delay_s(known.count + 1))
-        actions.append(_fetch(model, retry=True, why=f"try {known.count + 2}, after: {failure.message}"))
+        actions.append(_fetch(entry, retry=True, why=f"try {known.count + 2}, after: {failure.message}"))
     return Held(model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name)
 
 
-def _fetch(model: Model, *, retry: bool, why: str) -> Fetch:
-    source = model.source
-    return Fetch(model.name, str(source.version), source.from_, source.sha256, retry, why)
+def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:
+    model, source = entry.model, entry.model.source
+    files = _files(entry.lock, source.sha256) if entry.lock else ()
+    return Fetch(model.name, str(source.version), source.from_, source.sha256, retry, why, files)
 
 
-def _digest(model: Model) -> str:
-    text = f"{model.source.from_}\n{model.source.version}\n{model.source.sha256}"
+def _files(lock: Lock, sha256: str | None) -> tuple[WantedFile, ...]:
+    """What the mirror is asked for: the sums and sizes that were locked, and the sum the model itself writes."""
+    only = len(lock.files) == 1
+    return tuple(
+        WantedFile(file.path, url, file.bytes, (sha256 if only else None) or file.sha256)
+        for file, url in zip(lock.files, lock.urls(), strict=True)
+        if url
+    )
+
+
+def _digest(entry: WantedModel) -> str:
+    """Changes when something else is asked for, so that what failed before is tried again."""
+    source = entry.model.source
+    text = f"{source.from_}\n{source.version}\n{source.sha256}"
+    if entry.lock is not None:
+        text += "".join(f"\n{f.path} {f.bytes} {f.sha256}" for f in entry.lock.files) + f"\n{entry.lock.commit}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -54,11 +54,12 @@ class Holding(Struct, frozen=True, omit_defaults=True, rename={"from_": "from"})
         return f"{self.name}/{self.version}"
 
 
-class WantedFile(Struct, frozen=True, omit_defaults=True):
+class WantedFile(Struct, frozen=True, omit_defaults=True, order=True):
     """One file of a version that is asked for."""
 
     path: str
     url: str
+    """`hf://OWNER/NAME@COMMIT/PATH` too: which hub that is, and with whose token, is the mirror's affair."""
     bytes: int | None = None
     sha256: str | None = None
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from llmgw.catalog.check import Catalog
 from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Problem
 from llmgw.catalog.server import Server
@@ -35,6 +36,8 @@ class WantedModel:
     """UTC seconds of that commit; 0 is unknown."""
     frozen: str = ""
     """Why this is not what the head says: a sentence. Empty: it is."""
+    lock: Lock | None = None
+    """What its source was found to be. None: it was not locked, or that is not known any more."""
 
     @cached_property
     def outcomes(self) -> Mapping[str, str]:
@@ -96,11 +99,14 @@ def judge(
         return None
     before = dict(last.models) if last else {}
     models = {
-        entry.model.name: _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at)
+        entry.model.name: replace(
+            _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at),
+            lock=catalog.locks.get(entry.model.name),
+        )
         for entry in catalog.models
     }
     for name, entry in models.items():
-        if why := _rebuilt(entry.model, before.get(name), held_versions):
+        if why := _rebuilt(entry, before.get(name), held_versions):
             models[name] = replace(before[name], frozen=why)
     for name, kept in sorted(before.items()):
         if name not in models and (why := _why_frozen(name, kept, catalog)):
@@ -135,14 +141,16 @@ def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: 
     return WantedModel(model, path, commit, at)
 
 
-def _rebuilt(model: Model, known: WantedModel | None, held_versions: Container[str]) -> str:
+def _rebuilt(entry: WantedModel, known: WantedModel | None, held_versions: Container[str]) -> str:
     """Why a changed source cannot be told from the files that are held under its version."""
+    model = entry.model
     if known is None or f"{model.name}/{model.source.version}" not in held_versions:
         return ""
     was, now = known.model.source, model.source
     known_same = was.sha256 is not None and was.sha256 == now.sha256
     perhaps_same = was.from_ == now.from_ and None in (was.sha256, now.sha256)
-    if was.version != now.version or known_same or perhaps_same:
+    relocked = entry.lock is not None and known.lock is not None and entry.lock.files != known.lock.files
+    if was.version != now.version or known_same or (perhaps_same and not relocked):
         return ""
     return (
         f"stays as it was at {known.commit[:8]}: its source changed and its version {now.version} did not, "

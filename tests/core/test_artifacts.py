@@ -1,9 +1,12 @@
 """Weights: the mirror before the node, the node before the start, and nothing removed too soon."""
 
+from dataclasses import replace
+
 import pytest
 from fleets import NOW, SETTLED, held, model, moves, node, replica, wanting
 from msgspec import structs
 
+from llmgw.catalog.lock import Lock
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
@@ -151,3 +154,47 @@ def test_while_a_file_cannot_be_read_no_retention_begins():
 
     assert moves(after) == []
     assert after.memory.unreferenced == {"m/1": NOW + 10_000_000}
+
+
+LOCKED = {
+    "model": "m",
+    "source": {"from": "hf://org/m-GGUF@main/*.gguf", "version": "1"},
+    "commit": "0f" * 20,
+    "files": [
+        {"path": "m-00001-of-00002.gguf", "bytes": 60, "sha256": "a" * 64},
+        {"path": "m-00002-of-00002.gguf", "bytes": 40, "sha256": "b" * 64},
+    ],
+}
+
+
+def locked(source, lock):
+    """What is asked of the mirror for a model with this source and lock."""
+    wanted = wanting(model(cpu=1, source=source), nodes=["n1"], mirror=MIRROR)
+    entry = replace(wanted.models["m"], lock=Lock.model_validate(lock) if lock else None)
+    plan = decide(replace(wanted, models={"m": entry}), Observed((node("n1"),), MirrorSeen(())), SETTLED, NOW)
+    return plan.actions[0], plan.memory.fetches["m/1"].source
+
+
+def test_a_lock_says_which_files_are_fetched_at_which_commit_and_what_they_should_be():
+    fetch, _ = locked(LOCKED["source"], LOCKED)
+
+    assert [(f.path, f.url, f.bytes, f.sha256) for f in fetch.files] == [
+        ("m-00001-of-00002.gguf", f"hf://org/m-GGUF@{'0f' * 20}/m-00001-of-00002.gguf", 60, "a" * 64),
+        ("m-00002-of-00002.gguf", f"hf://org/m-GGUF@{'0f' * 20}/m-00002-of-00002.gguf", 40, "b" * 64),
+    ]
+
+
+def test_a_lock_gives_a_url_the_size_and_sum_that_its_source_does_not_write():
+    source = {"from": "https://hub.example/m.gguf", "version": "1"}
+    lock = LOCKED | {"source": source, "files": [{"path": "m.gguf", "bytes": 60, "sha256": "a" * 64}]}
+
+    (file,) = locked(source, lock)[0].files
+
+    assert (file.path, file.url, file.bytes, file.sha256) == ("m.gguf", source["from"], 60, "a" * 64)
+    assert locked(source, None)[0].files == ()
+
+
+def test_another_lock_is_another_thing_to_try():
+    other = LOCKED | {"commit": "1e" * 20}
+
+    assert locked(LOCKED["source"], LOCKED)[1] != locked(LOCKED["source"], other)[1]

@@ -4,6 +4,7 @@ import pytest
 from fleets import model, wanting
 
 from llmgw.catalog.check import read_fleet
+from llmgw.catalog.lock import Lock, write
 from llmgw.core.wanted import allowed_removals, judge
 
 SERVER = b"schema: 1\ncluster: lab\nnodes: [{name: n1, address: 10.0.0.1}]\nmirror: {base: 'http://10.0.0.2:1', api: 'http://10.0.0.2:2'}\n"
@@ -173,3 +174,23 @@ def test_what_runs_counts_as_there_though_no_status_says_so():
 
 def test_the_fleets_of_these_tests_are_judged_like_any_other():
     assert list(wanting(model(cpu=1)).models) == ["m"]
+
+
+def test_a_lock_that_changed_under_the_version_that_is_held_is_not_carried_out():
+    def locked(sum_):
+        lock = Lock.model_validate(
+            {
+                "model": "a",
+                "source": {"from": "https://hub.example/m.gguf", "version": "1"},
+                "files": [{"path": "m.gguf", "sha256": sum_}],
+            }
+        )
+        return read_fleet({"server.yaml": SERVER, "catalog/a.yaml": one("a"), "locks/a.yaml": write(lock)})
+
+    first = judge(locked("a" * 64), commit="1" * 40, committed_at=5, last=None)
+    second = judge(locked("b" * 64), commit="2" * 40, committed_at=6, last=first, held_versions={"a/1"})
+    fresh = judge(locked("b" * 64), commit="2" * 40, committed_at=6, last=first)
+
+    assert second.models["a"].frozen.endswith("give the new files a new version")
+    assert second.models["a"].lock.files[0].sha256 == "a" * 64
+    assert fresh.models["a"].frozen == ""
