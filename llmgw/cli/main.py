@@ -34,6 +34,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
+    ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),
     ("status",): Command("status", "status", "Say how the fleet is."),
     ("model", "replicas"): Command("model", "replicas", "Count a model's replicas: gpu=7 cpu=4."),
     ("model", "scale"): Command("model", "scale", "Give a model a total, whatever its profiles."),
