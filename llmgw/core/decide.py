@@ -7,7 +7,7 @@ whole difference in one pass, and what it does not do it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -17,8 +17,9 @@ from llmgw.core.actions import Held, Plan, Start, Stop
 from llmgw.core.artifacts import Artifacts, artifacts, version_key
 from llmgw.core.memory import Failures, Memory, Placement
 from llmgw.core.needs import Need, Spot
-from llmgw.core.observed import Observed
-from llmgw.core.placement import fits_in, place
+from llmgw.core.observed import DemandSeen, Observed
+from llmgw.core.placement import place, spot_in
+from llmgw.core.preempt import Claims, Way
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.rooms import Rooms
 from llmgw.core.unplaced import Unplaced
@@ -52,7 +53,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     ]
 
     # 4. A node for each replica that is missing, and 5. room in place where there is none.
-    spots = _placed(turns, fleet, weights)
+    spots = _placed(turns, wanted, fleet, weights, seen.demand, memory, now)
 
     # 8. The whole that should be, and why.
     return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures))
@@ -106,7 +107,15 @@ def _guarded_turn(
         )
 
 
-def _placed(turns: Iterable[rollout.Turn], fleet: Fleet, weights: Artifacts) -> dict[str, tuple[Need, Spot]]:
+def _placed(
+    turns: Iterable[rollout.Turn],
+    wanted: Wanted,
+    fleet: Fleet,
+    weights: Artifacts,
+    demand: DemandSeen,
+    memory: Memory,
+    now: float,
+) -> dict[str, tuple[Need, Spot]]:
     needs: list[tuple[rollout.Turn, Need]] = []
     for turn in turns:
         if turn.needs and turn.model in weights.held:
@@ -118,21 +127,43 @@ def _placed(turns: Iterable[rollout.Turn], fleet: Fleet, weights: Artifacts) -> 
     spots: dict[str, tuple[Need, Spot]] = {}
     if not needs:
         return spots
-    rooms = Rooms(fleet, sizes={key: sum(f.bytes for f in files) for key, files in weights.files.items()})
+    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
+    rooms = Rooms(fleet, sizes=sizes)
     found = place([n for _, n in needs], rooms)
-    leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving)
-    for turn, need in needs:
+    going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
+    leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
+    by_model = {t.model: t for t in turns}
+    claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
+    for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
         spot = found[need.id]
         if isinstance(spot, Spot):
             spots[need.id] = (need, spot)
-        elif fits_in(need, leaving):
+        elif spot_in(need, leaving):
             turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
+        elif not need.replaces and (way := claims.way(need)):
+            _give_way(turn, need, way, by_model, rooms)
         else:
             assert isinstance(spot, Unplaced)
             rollout.make_room(
-                turn, need, spot, fleet.of(turn.model), lambda n, gone: fits_in(n, rooms.without([gone.key]))
+                turn,
+                need,
+                spot,
+                fleet.of(turn.model),
+                lambda n, gone: spot_in(n, rooms.without([gone.key])) is not None,
+                memory.gave_way.get(turn.model, ""),
             )
     return spots
+
+
+def _give_way(turn: rollout.Turn, need: Need, way: Way, by_model: Mapping[str, rollout.Turn], rooms: Rooms) -> None:
+    """Stop what gives way, and let nobody else have its room."""
+    for replica in way.replicas:
+        rollout.give_way(by_model[replica.model], replica, need)
+        rooms.clear(replica)
+    rooms.take(need, way.spot)
+    names = " and ".join(r.id for r in way.replicas)
+    why = f"it waits until {names} on {way.spot.node} gave way to it"
+    turn.held.append(Held(need.id, why, model=turn.model))
 
 
 @dataclass(slots=True)
@@ -164,11 +195,22 @@ def _plan(
             memory,
             placements=placements,
             generations=whole.generations,
+            gave_way=_gave_way(turns, spots, memory.gave_way),
             fetches=weights.fetches,
             files=weights.files,
             unreferenced=weights.unreferenced,
         ),
     )
+
+
+def _gave_way(turns: Iterable[rollout.Turn], spots: Container[str], before: Mapping[str, str]) -> dict[str, str]:
+    """For which model each lost a replica, until it misses none any more."""
+    found: dict[str, str] = {}
+    for turn in turns:
+        missing = any(n.id not in spots for n in turn.needs)
+        if turn.gave_way or (missing and turn.model in before):
+            found[turn.model] = turn.gave_way or before[turn.model]
+    return found
 
 
 def _whole(

@@ -44,6 +44,26 @@ class Failures(Struct, frozen=True, omit_defaults=True):
     """Where it failed: another node is tried first."""
 
 
+class Scale(Struct, frozen=True, omit_defaults=True):
+    """How many replicas of a scaled model were decided on, and what is waited for before that changes."""
+
+    total: int
+    since: float
+    """When it was last raised, UTC seconds."""
+    counts: dict[str, int] = {}
+    """The total, by profile."""
+    on_demand: bool = False
+    """Whether none may do."""
+    more_since: float = 0.0
+    """Since when more have been needed. 0: they are not."""
+    fewer_since: float = 0.0
+    """Since when fewer would do. 0: they would not."""
+    peak: int = 0
+    """The most that were needed since then."""
+    unserved_since: float = 0.0
+    """Since when somebody waits while nothing serves. 0: nobody does."""
+
+
 class FetchTries(Struct, frozen=True, omit_defaults=True):
     """How often the mirror failed to get a version."""
 
@@ -75,6 +95,10 @@ class Memory(Struct, frozen=True):
     """The highest generation ever placed, by replica id."""
     failures: dict[str, Failures] = {}
     """By model/profile."""
+    scales: dict[str, Scale] = {}
+    """By model."""
+    gave_way: dict[str, str] = {}
+    """For which model each lost a replica to make room, until it misses none any more."""
     fetches: dict[str, FetchTries] = {}
     """By name/version."""
     files: dict[str, tuple[WeightFile, ...]] = {}

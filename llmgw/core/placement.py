@@ -48,10 +48,11 @@ def place(needs: Sequence[Need], rooms: Rooms) -> dict[str, Spot | Unplaced]:
     return found
 
 
-def fits_in(need: Need, rooms: Iterable[Room]) -> bool:
-    """Whether the need would find a place in one of some rooms: those of nodes that something is imagined gone from."""
+def spot_in(need: Need, rooms: Iterable[Room]) -> Spot | None:
+    """Where the need would go in one of some rooms: those of nodes that something is imagined gone from."""
     rules = Rules(_ask(need))
-    return any(rules.fits(room) for room in rooms)
+    room = next((room for room in rooms if rules.fits(room)), None)
+    return spots_in(rules.ask, room)[0] if room else None
 
 
 def _ask(need: Need) -> Ask:
@@ -144,21 +145,20 @@ def _best(need: Need, shelf: Shelf, rooms: Rooms, *, closest: bool) -> Room | No
         rooms: all of them.
         closest: put it into the fullest room it fits, whatever else is liked.
     """
-    homes = {name: n for name, n in rooms.homes[need.model.name].items() if n}
+    homes = {name: n for name, n in rooms.homes[need.model.name].items() if n and name in rooms.all}
     special = {*homes, *rooms.holders.get(need.version, ()), *need.avoid, *rooms.suspects}
     shared: Counter[tuple[str, ...]] = Counter()
     for name, n in homes.items():
-        domain = rooms.all[name].domain if name in rooms.all else ()
-        for level in range(len(domain)):
-            if domain[level]:
-                shared[domain[: level + 1]] += n
+        for level in rooms.levels:
+            shared[rooms.all[name].domain[:level]] += n
 
     def liking(room: Room) -> Liking:
-        domain = room.domain
-        apart = (homes.get(room.name, 0), *(shared[domain[: n + 1]] for n in reversed(range(len(domain)))))
-        last = room.name in need.avoid or room.name in rooms.suspects
-        away = bool(need.version) and need.version not in room.held
-        return last, () if closest else apart, away and not closest, room.left, room.name
+        name, domain = room.name, room.domain
+        last = name in need.avoid or name in rooms.suspects
+        if closest:
+            return last, (), False, room.left, name
+        apart = (homes.get(name, 0), *[shared[domain[:level]] for level in rooms.levels])
+        return last, apart, bool(need.version) and need.version not in room.held, room.left, name
 
     candidates = [rooms.all[name] for name in special if name in rooms.all]
     possible = [room for room in candidates if shelf.rules.fits(room)]

@@ -35,6 +35,8 @@ class Turn:
     """Serving, and in nobody's way once enough others serve: what may make room in place."""
     old: dict[str, list[Replica]] = field(default_factory=dict)
     """By profile: serving out of date or on a drained node, the first to go first."""
+    gave_way: str = ""
+    """The model that one of its replicas is given up for."""
 
 
 @dataclass(slots=True)
@@ -289,6 +291,7 @@ def make_room(
     unplaced: Unplaced,
     mine: tuple[Replica, ...],
     fits: Callable[[Need, Replica], bool],
+    gave_way: str = "",
 ) -> None:
     """Give up one serving replica in place for a need that found no room, or say why not.
 
@@ -297,7 +300,7 @@ def make_room(
     """
     candidates = [*result.spare, *(result.old[need.profile.name] if need.replaces else ())]
     making = next((r for r in candidates if fits(need, r)), None)
-    why, do, stalled = "no node has room for it", "", True
+    why, do, stalled = f"it gave way to {gave_way}, and " * bool(gave_way) + "no node has room for it", "", True
     if making is not None and sum(r.serves for r in mine) < 2:
         why += f", and {making.id}, which would make some, is the only one that serves"
         do = f"free room for a second one, or set `state: stopped` on {result.model} for as long as it takes"
@@ -308,6 +311,15 @@ def make_room(
     elif making is not None:
         why, stalled = f"{why}; {making.id} makes some once the others are ready", False
     result.held.append(Held(need.id, why, unplaced.nearest, do, model=result.model, stalled=stalled))
+
+
+def give_way(result: Turn, replica: Replica, need: Need) -> None:
+    """Give up a replica for another model's."""
+    result.held = [h for h in result.held if h.subject != replica.id]
+    result.spare = [r for r in result.spare if r is not replica]
+    result.gave_way = need.model.name
+    if replica.key not in {(s.id, s.generation, s.node) for s in result.stops}:
+        _stop(result, replica, f"it gives way to {need.id}, whose class is {need.model.class_}")
 
 
 def _settled(replica: Replica) -> bool:

@@ -178,6 +178,10 @@ class Rooms:
                     self.homes[replica.model][replica.node] += 1
         alike: dict[Traits, int] = {}
         self.all = {name: _room(node, alike) for name, node in fleet.nodes.items()}
+        self.levels = tuple(
+            n for n in range(len(DOMAINS), 0, -1) if any(room.domain[n - 1] for room in self.all.values())
+        )
+        """How much of a domain tells a rack, a row, a room and a site apart, of those that are in use."""
         for name, room in self.all.items():
             for version in room.held:
                 self.holders[version].append(name)
@@ -217,6 +221,15 @@ class Rooms:
         room = self.all[spot.node]
         room.give(need.model.name, spot.claim, spot.devices, need.version, need.weights_bytes)
         self.homes[need.model.name][room.name] -= 1
+        self._measure(room)
+        self.touched.append(room)
+
+    def clear(self, replica: Replica) -> None:
+        """Take a running replica for gone: its room may be given to another."""
+        room = self.all[replica.node]
+        room.give(replica.model, replica.claim, replica.devices)
+        self.homes[replica.model][replica.node] -= 1
+        del self._running[replica.key]
         self._measure(room)
         self.touched.append(room)
 

@@ -27,6 +27,8 @@ class Shelf:
                 self._heaps.setdefault(room.domain, []).append((room.left, name))
         for heap in self._heaps.values():
             heapify(heap)
+        self._tops: dict[tuple[str, ...], Room] = {}
+        """The fullest of each failure domain, as far as it is known to be that still."""
 
     def first(self, aside: Collection[str]) -> Iterator[Room]:
         """The fullest room of each failure domain, but for some names."""
@@ -34,13 +36,16 @@ class Shelf:
         for room in touched[self._seen :]:
             if room.domain in self._heaps:
                 heappush(self._heaps[room.domain], (room.left, room.name))
+                self._tops.pop(room.domain, None)
         self._seen = len(touched)
-        for heap in self._heaps.values():
-            top = self._top(heap, aside)
+        for domain, heap in self._heaps.items():
+            top = self._tops.get(domain)
+            if top is None or top.name in aside:
+                top = self._top(domain, heap, aside)
             if top is not None:
                 yield top
 
-    def _top(self, heap: list[tuple[float, str]], aside: Collection[str]) -> Room | None:
+    def _top(self, domain: tuple[str, ...], heap: list[tuple[float, str]], aside: Collection[str]) -> Room | None:
         kept = []
         found = None
         while heap and found is None:
@@ -54,4 +59,6 @@ class Shelf:
                 found = room
         for entry in kept:
             heappush(heap, entry)
+        if found is not None and not kept:
+            self._tops[domain] = found
         return found

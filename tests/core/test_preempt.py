@@ -1,0 +1,170 @@
+"""Who gives way: classes, and models on demand that share a card."""
+
+from __future__ import annotations
+
+import pytest
+from fleets import L40S, NOW, SETTLED, R, S, held, model, moves, node, profile, replica, wanting
+from msgspec import structs
+
+from llmgw.core.decide import decide
+from llmgw.core.observed import DemandSeen, Load, Observed
+from llmgw_agent.protocol import Claim, Phase
+
+GIB = 1 << 30
+CLASSES = ("guaranteed", "standard", "opportunistic")
+
+
+def sized(name: str, class_: str = "standard", *, memory_gib: int = 4, replicas: int = 1):
+    """A model of so many GiB."""
+    return model(name, profiles=[profile(replicas=replicas, memory_gib=memory_gib)], **{"class": class_})
+
+
+def at(of, n: int = 0, *, memory_gib: int = 4, **fields):
+    return replica(f"{of.name}/cpu/{n}", of, claim=Claim(memory_gib * GIB, 1), **fields)
+
+
+def on_one_node(*models, running, memory_gib: float = 8, **demand):
+    """A pass over a node of 8 GiB."""
+    seen = Observed((node("n1", *running, memory_gib=memory_gib),), demand=DemandSeen(**demand))
+    return decide(wanting(*models, nodes=["n1"]), seen, SETTLED, NOW)
+
+
+@pytest.mark.parametrize("high", CLASSES)
+@pytest.mark.parametrize("low", CLASSES)
+def test_a_class_takes_room_from_lower_ones_only(high, low):
+    a, b = sized("a", high, memory_gib=8), sized("b", low, memory_gib=8)
+
+    plan = on_one_node(a, b, running=[at(b, memory_gib=8)])
+
+    gives_way = CLASSES.index(high) < CLASSES.index(low)
+    assert moves(plan) == (["-b/cpu/0"] if gives_way else [])
+    assert "a/cpu/0" in [h.subject for h in plan.held]
+
+
+def test_what_gives_way_is_said_on_both_sides_and_comes_back_by_itself():
+    a, b = sized("a", "guaranteed", memory_gib=8), sized("b", memory_gib=8)
+    running = at(b, memory_gib=8)
+
+    first = on_one_node(a, b, running=[running])
+    assert [s.why for s in first.actions] == ["it gives way to a/cpu/0, whose class is guaranteed"]
+    assert held(first) == ["a/cpu/0: it waits until b/cpu/0 on n1 gave way to it"]
+
+    # It is gone, and the room is taken by what it was taken for.
+    empty = Observed((node("n1", memory_gib=8),))
+    second = decide(wanting(a, b, nodes=["n1"]), empty, structs.replace(first.memory, placements=()), NOW + 60)
+    assert moves(second) == ["+a/cpu/0"]
+    assert held(second) == ["b/cpu/0: it gave way to a, and no node has room for it"]
+
+    # What it gave way to is stopped: it starts again.
+    stopped = a.model_copy(update={"state": "stopped"})
+    third = decide(wanting(stopped, b, nodes=["n1"]), empty, structs.replace(second.memory, placements=()), NOW + 120)
+    assert moves(third) == ["+b/cpu/0"]
+    assert third.memory.gave_way == {}
+
+
+def test_nothing_gives_way_for_what_would_still_not_fit():
+    a, b = sized("a", "guaranteed", memory_gib=16), sized("b", "opportunistic", replicas=2)
+
+    plan = on_one_node(a, b, running=[at(b, 0), at(b, 1)])
+
+    assert moves(plan) == []
+    assert held(plan) == ["a/cpu/0: no node has room for it"]
+
+
+def test_the_lowest_class_gives_way_first_and_no_more_of_it_than_is_needed():
+    a = sized("a", "guaranteed")
+    b, c = sized("b"), sized("c", "opportunistic")
+
+    plan = on_one_node(a, b, c, running=[at(b), at(c)])
+
+    assert moves(plan) == ["-c/cpu/0"]
+
+
+def test_a_large_one_goes_alone_where_small_ones_would_not_do():
+    # The small one is given up first, does not make the room, and is kept once the large one does.
+    a = sized("a", "guaranteed", memory_gib=6)
+    b = model("b", profiles=[profile(replicas=1, memory_gib=1)], **{"class": "opportunistic"})
+    c = model("c", profiles=[profile(replicas=1, memory_gib=7)], **{"class": "opportunistic"})
+
+    plan = on_one_node(a, b, c, running=[at(b, memory_gib=1), at(c, memory_gib=7)])
+
+    assert moves(plan) == ["-c/cpu/0"]
+
+
+def test_an_idle_one_gives_way_before_one_that_works():
+    a, b, c = sized("a"), sized("b", "opportunistic"), sized("c", "opportunistic")
+
+    plan = on_one_node(a, b, c, running=[at(b), at(c)], loads={"b": Load(in_flight=1), "c": Load(idle_for_s=1.0)})
+
+    assert moves(plan) == ["-c/cpu/0"]
+
+
+def test_the_one_asked_least_recently_gives_way_first():
+    a, b, c = sized("a"), sized("b", "opportunistic"), sized("c", "opportunistic")
+
+    plan = on_one_node(a, b, c, running=[at(b), at(c)], loads={"b": Load(idle_for_s=9.0), "c": Load(idle_for_s=1.0)})
+
+    assert moves(plan) == ["-b/cpu/0"]
+
+
+def test_the_node_where_least_is_lost_is_chosen():
+    a, b, c = sized("a", "guaranteed", memory_gib=8), sized("b"), sized("c", "opportunistic", replicas=2)
+    seen = Observed(
+        (
+            node("n1", at(b), at(c, 0), memory_gib=8),
+            node("n2", at(c, 1), memory_gib=8),
+        )
+    )
+
+    plan = decide(wanting(a, b, c), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-c/cpu/1"]
+
+
+def test_room_that_was_freed_for_one_is_not_counted_on_by_another():
+    a, b = sized("a", "guaranteed", memory_gib=8), sized("b", "guaranteed", memory_gib=8)
+    c = sized("c", memory_gib=8, replicas=2)
+    seen = Observed(tuple(node(f"n{n}", at(c, n, memory_gib=8), memory_gib=8) for n in range(2)))
+
+    plan = decide(wanting(a, b, c, nodes=["n0", "n1"]), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-c/cpu/0", "-c/cpu/1"]
+
+
+def test_a_successor_of_what_serves_takes_nobodys_room():
+    old = {"fingerprint": "old"}
+    a, b = sized("a", "guaranteed"), sized("b", "opportunistic")
+
+    plan = on_one_node(a, b, running=[at(a, **old), at(b)])
+
+    assert moves(plan) == []
+
+
+def test_cards_give_way_too():
+    gpu = {"class": L40S, "count": 1}
+    a = model("a", profiles=[profile("gpu", gpu=gpu)], **{"class": "guaranteed"})
+    b = model("b", profiles=[profile("gpu", gpu=gpu)])
+    running = replica("b/gpu/0", b, devices=("GPU-0",))
+
+    plan = decide(wanting(a, b, nodes=["n1"]), Observed((node("n1", running, cards=1),)), SETTLED, NOW)
+
+    assert moves(plan) == ["-b/gpu/0"]
+
+
+def test_what_is_on_its_way_out_is_waited_for_before_another_is_given_up():
+    a, b, c = sized("a", "guaranteed"), sized("b"), sized("c", "opportunistic")
+    leaving = structs.replace(at(b), phase=Phase.DRAINING)
+
+    plan = on_one_node(a, b.model_copy(update={"state": "stopped"}), c, running=[leaving, at(c)])
+
+    assert moves(plan) == []
+    assert held(plan) == ["a/cpu/0: it waits until what is stopping has made room"]
+
+
+@pytest.mark.parametrize("phase", [R, S])
+def test_a_lower_class_gives_way_whether_it_serves_or_is_on_its_way(phase):
+    a, b = sized("a", memory_gib=8), sized("b", "opportunistic", memory_gib=8)
+
+    plan = on_one_node(a, b, running=[at(b, memory_gib=8, phase=phase)])
+
+    assert moves(plan) == ["-b/cpu/0"]
