@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -95,12 +96,15 @@ def mirror(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A host to fetch from, in place of Hugging Face's. May be repeated.")
     ] = None,
+    hub: Annotated[str | None, typer.Option(help="Where hf:// leads. Or HF_ENDPOINT; else Hugging Face.")] = None,
+    hub_token_file: Annotated[Path | None, typer.Option(help="Holds the token for the hub.")] = None,
     api_key_sha256: Annotated[str | None, typer.Option(help="sha256 of the key that the API asks for.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Open the API beyond loopback without a key.")] = False,
     log_level: Level = "info",
 ) -> None:
     """Run the mirror: fetch versions of weights when asked to, and serve their bytes."""
     from llmgw.mirror.app import MirrorConfig, serve
+    from llmgw.sources.hub import ENDPOINT
 
     setup(log_level)
     config = MirrorConfig(
@@ -109,6 +113,8 @@ def mirror(
         api=parse_address(api, port=8082),
         allow_files=tuple(allow_files or ()),
         allow_hosts=tuple(allow_host) if allow_host else None,
+        hub=hub or os.environ.get("HF_ENDPOINT") or ENDPOINT,
+        hub_token_file=hub_token_file,
         api_key_sha256=api_key_sha256,
         insecure=insecure,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from typing import TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
@@ -12,11 +13,16 @@ from aiohttp.typedefs import Middleware
 
 from llmgw import __version__
 from llmgw.core.holdings import FetchRequest, HoldingState, MirrorHealth
+from llmgw.core.resolved import Ask
+from llmgw.errors import OperatorError, Unreachable
 from llmgw.mirror.fetches import Conflict, Fetches
 from llmgw.mirror.port import Handler
 from llmgw.mirror.requests import Invalid
+from llmgw.mirror.resolving import Resolver
 from llmgw.mirror.store import Store
 from llmgw.net.answers import refusal
+
+T = TypeVar("T")
 
 MAX_BODY_BYTES = 1 << 20
 MAX_CONNECTIONS = 64
@@ -24,13 +30,16 @@ BODY_S = 10.0
 """A body that is not here by then is not waited for."""
 
 
-def api_app(store: Store, fetches: Fetches, *, boot: str, key_sha256: str | None) -> web.Application:
-    """`/v1/models`, `/v1/models/{name}/{version}` and `/v1/health`."""
+def api_app(
+    store: Store, fetches: Fetches, resolver: Resolver, *, boot: str, key_sha256: str | None
+) -> web.Application:
+    """`/v1/models`, `/v1/models/{name}/{version}`, `/v1/resolve` and `/v1/health`."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_callers(key_sha256)])
-    api = _Api(store, fetches, boot)
+    api = _Api(store, fetches, resolver, boot)
     app.router.add_get("/v1/health", api.health)
     app.router.add_get("/v1/models", api.list)
     app.router.add_post("/v1/models", api.ask)
+    app.router.add_post("/v1/resolve", api.resolve)
     app.router.add_get("/v1/models/{name}/{version}", api.show)
     app.router.add_delete("/v1/models/{name}/{version}", api.remove)
     return app
@@ -39,8 +48,8 @@ def api_app(store: Store, fetches: Fetches, *, boot: str, key_sha256: str | None
 class _Api:
     """Its answers. Everything that may wait for the disk runs in a thread."""
 
-    def __init__(self, store: Store, fetches: Fetches, boot: str) -> None:
-        self._store, self._fetches, self._boot = store, fetches, boot
+    def __init__(self, store: Store, fetches: Fetches, resolver: Resolver, boot: str) -> None:
+        self._store, self._fetches, self._resolver, self._boot = store, fetches, resolver, boot
 
     async def health(self, _: web.Request) -> web.Response:
         holdings = await asyncio.to_thread(self._fetches.holdings)
@@ -65,22 +74,28 @@ class _Api:
         return _absent(request) if holding is None else _json(200, holding)
 
     async def ask(self, request: web.Request) -> web.Response:
-        if request.content_type != "application/json":
-            return refusal(415, "the body is not JSON", "its Content-Type is another", "send application/json")
+        asked = await _body(request, FetchRequest)
+        if isinstance(asked, web.Response):
+            return asked
         try:
-            async with asyncio.timeout(BODY_S):
-                body = await request.read()
-            asked = msgspec.json.decode(body, type=FetchRequest)
             holding = await asyncio.to_thread(self._fetches.ask, asked)
-        except TimeoutError:
-            return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
-            return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
         except Invalid as e:
             return refusal(422, e.what, e.why, e.do, "invalid")
         except Conflict as e:
             return refusal(409, e.what, e.why, e.do, "conflict")
         return _json(200 if holding.state is HoldingState.PRESENT else 202, holding)
+
+    async def resolve(self, request: web.Request) -> web.Response:
+        """What a source holds now. Nothing is fetched."""
+        asked = await _body(request, Ask)
+        if isinstance(asked, web.Response):
+            return asked
+        try:
+            return _json(200, await asyncio.to_thread(self._resolver.resolve, asked))
+        except Unreachable as e:
+            return refusal(503, e.what, e.why, e.do, "unreachable")
+        except OperatorError as e:
+            return refusal(422, e.what, e.why, e.do, "refused")
 
     async def remove(self, request: web.Request) -> web.Response:
         cancel = request.query.get("cancel") == "1"
@@ -89,6 +104,20 @@ class _Api:
         except Conflict as e:
             return refusal(409, e.what, e.why, e.do, "conflict")
         return web.Response(status=204) if removed else _absent(request)
+
+
+async def _body(request: web.Request, kind: type[T]) -> T | web.Response:
+    """What was sent, or what is answered where that is nothing of the kind."""
+    if request.content_type != "application/json":
+        return refusal(415, "the body is not JSON", "its Content-Type is another", "send application/json")
+    try:
+        async with asyncio.timeout(BODY_S):
+            body = await request.read()
+        return msgspec.json.decode(body, type=kind)
+    except TimeoutError:
+        return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+        return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
 
 
 def _callers(key_sha256: str | None) -> Middleware:

@@ -22,10 +22,12 @@ from llmgw.errors import Refused
 from llmgw.mirror import api_app, bytes_app, instance
 from llmgw.mirror.fetches import AT_ONCE, SPARE_BYTES, Fetches
 from llmgw.mirror.port import Port
+from llmgw.mirror.resolving import Resolver
 from llmgw.mirror.sources import Sources
 from llmgw.mirror.store import SETTLE_S, Store
 from llmgw.mirror.verifying import verify_one
 from llmgw.net.listen import is_loopback
+from llmgw.sources.hub import ENDPOINT
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,10 @@ class MirrorConfig:
     """Folders that file:// sources may lie in."""
     allow_hosts: tuple[str, ...] | None = None
     """Hosts it may talk to. None: Hugging Face and where its files are."""
+    hub: str = ENDPOINT
+    """Where `hf://` leads."""
+    hub_token_file: Path | None = None
+    """Holds the token for it."""
     api_key_sha256: str | None = None
     """Of the bearer key of the management API."""
     insecure: bool = False
@@ -69,7 +75,10 @@ async def serve(config: MirrorConfig, *, ready: Callable[[dict[str, tuple[str, i
     """
     _check(config)
     store = Store(config.root, settle_s=config.settle_s)
-    sources = Sources(folders=config.allow_files, hosts=config.allow_hosts)
+    sources = Sources(
+        folders=config.allow_files, hosts=config.allow_hosts, hub=config.hub, token_file=config.hub_token_file
+    )
+    resolver = Resolver(store, sources)
     fetches = Fetches(store, sources, spare_bytes=config.spare_bytes)
     store.make_folders()
     mine = instance.claim(store.state / "instance.json")
@@ -79,9 +88,10 @@ async def serve(config: MirrorConfig, *, ready: Callable[[dict[str, tuple[str, i
             await asyncio.to_thread(fetches.open)
         except OSError as e:
             raise store.unusable(e) from e
-        await _serve(config, store, fetches, ready)
+        await _serve(config, store, fetches, resolver, ready)
     finally:
         fetches.close()
+        resolver.close()
         instance.release(store.state / "instance.json", mine)
 
 
@@ -89,10 +99,11 @@ async def _serve(
     config: MirrorConfig,
     store: Store,
     fetches: Fetches,
+    resolver: Resolver,
     ready: Callable[[dict[str, tuple[str, int]]], None] | None,
 ) -> None:
     data = Port(bytes_app.bytes_app(store), most=bytes_app.MAX_CONNECTIONS)
-    management = api_app.api_app(store, fetches, boot=secrets.token_hex(8), key_sha256=config.api_key_sha256)
+    management = api_app.api_app(store, fetches, resolver, boot=secrets.token_hex(8), key_sha256=config.api_key_sha256)
     api = Port(management, most=api_app.MAX_CONNECTIONS)
     over = threading.Event()
     try:
@@ -116,6 +127,7 @@ async def _serve(
     finally:
         over.set()
         fetches.close()
+        resolver.close()
         await asyncio.gather(data.close(), api.close())
 
 

@@ -139,8 +139,9 @@ class Job:
             if problem := weights.head_problem(file.path, head, self._sizes[file.path]):
                 raise Source(file.url).failed("not_weights", problem)
 
+        url = sources.located(file.url)
         size, sha256 = download(
-            file.url,
+            url,
             part,
             expect_bytes=file.bytes,
             expect_sha256=file.sha256,
@@ -150,6 +151,7 @@ class Job:
             check_hop=sources.check,
             check_head=check_head,
             addresses=sources.addresses,
+            headers=sources.private(url),
             pool=pool,
         )
         self._sizes[file.path] = self._here[file.path] = size

@@ -7,9 +7,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
+from llmgw.catalog.origin import COMMIT, Place, origin
 from llmgw.errors import Refused
+from llmgw.net.key import read_key
+from llmgw.sources.hub import ENDPOINT
 from llmgw_agent.fetch.download import Address, DownloadFailed, Source, system_addresses
 
 DEFAULT_HOSTS = ("huggingface.co", "*.huggingface.co", "*.hf.co")
@@ -48,11 +51,30 @@ class _Host(NamedTuple):
 class Sources:
     """What is allowed, and the checks that `download` is given."""
 
-    def __init__(self, *, folders: Sequence[Path] = (), hosts: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        folders: Sequence[Path] = (),
+        hosts: Sequence[str] | None = None,
+        hub: str = ENDPOINT,
+        token_file: Path | None = None,
+    ) -> None:
+        """Allow nothing that is not named.
+
+        Args:
+            folders: that files of this machine may lie in.
+            hosts: to talk to, in place of the usual ones.
+            hub: where `hf://` leads. Whoever names another allows it by that.
+            token_file: holds the token that the hub, and no other host, is sent.
+        """
+        self.hub, self.token_file = hub.rstrip("/"), token_file
+        named = urlsplit(self.hub).netloc.lower() if self.hub != ENDPOINT else ""
+        self._own_hub = (urlsplit(self.hub).hostname or "").rstrip(".") if named else None
         self._folders = tuple(folder.resolve() for folder in folders)
-        self._hosts = tuple(_Host.of(text.lower()) for text in (DEFAULT_HOSTS if hosts is None else hosts))
+        usual = DEFAULT_HOSTS if hosts is None else hosts
+        self._hosts = tuple(_Host.of(text.lower()) for text in (*usual, *([named] if named else [])))
         # The usual hosts all speak TLS; plain http is for a host somebody named.
-        self._schemes = {"https"} if hosts is None else {"http", "https"}
+        self._plain = {named} if hosts is None else None
 
     def problem(self, url: str) -> str:
         """Why this URL may not be read, or empty. Touches no network."""
@@ -61,19 +83,38 @@ class Sources:
             port = split.port
         except ValueError:
             return "it is not a URL"
+        if split.scheme == "hf":
+            return self._hub_problem(url)
         if split.scheme == "file":
             return self._file_problem(split.netloc, Path(unquote(split.path)))
         if split.scheme not in _PORTS:
-            return "it is none of https://, http:// and file://"
+            return "it is none of hf://, https://, http:// and file://"
         if split.username is not None or split.password is not None:
             return "it carries a user name or a password"
         host = (split.hostname or "").rstrip(".")
         if not any(h.covers(host, port or _PORTS[split.scheme], split.scheme) for h in self._hosts):
             at = f"{host}:{port}" if port else host
             return f"{at} is not among the hosts the mirror may talk to; start it with --allow-host {at}"
-        if split.scheme not in self._schemes:
+        if split.scheme == "http" and self._plain is not None and split.netloc.lower() not in self._plain:
             return f"{host} is read over https only"
         return ""
+
+    def located(self, url: str) -> str:
+        """Where a file is had from: its address at the hub, for one that is named by repository and commit."""
+        found = origin({"from": url})
+        if found is None or found.place is not Place.HUB:
+            return url
+        return f"{self.hub}/{found.at}/resolve/{quote(found.revision, safe='')}/{quote(found.patterns[0])}"
+
+    def private(self, url: str) -> dict[str, str]:
+        """What is sent beside the request for a located URL, to its own host alone.
+
+        Raises:
+            Refused: the token cannot be read.
+        """
+        if self.token_file is None or not url.startswith(f"{self.hub}/"):
+            return {}
+        return {"Authorization": f"Bearer {read_key(self.token_file)}"}
 
     def check(self, url: str) -> None:
         """The same as an error, for a download that is under way.
@@ -96,13 +137,30 @@ class Sources:
         """
         found = system_addresses(host, port)
         plain = host.strip("[]").rstrip(".").lower()
-        if plain == "localhost" or _ip(plain) is not None:
+        if plain in {"localhost", self._own_hub} or _ip(plain) is not None:
             return found  # only here if it was named: `check` came first
         for _, address in found:
             ip = _ip(str(address[0]).partition("%")[0])
             if ip is None or not _is_public(ip):
                 raise _refused(f"//{host}", f"{host} resolves to {address[0]}, which is not a public address")
         return found
+
+    def check_path(self, path: Path) -> None:
+        """Whether a path of this machine may be read.
+
+        Raises:
+            Refused: it may not.
+        """
+        if problem := self._file_problem("", path):
+            raise Refused(
+                f"{path} may not be read", why=problem, do="start the mirror with --allow-files, or lock on a node"
+            )
+
+    def _hub_problem(self, url: str) -> str:
+        found = origin({"from": url})
+        if found is None or not COMMIT.fullmatch(found.revision) or found.needs_lock:
+            return "a file of a hub is named by its commit: run llmgw lock"
+        return self.problem(self.located(url))
 
     def _file_problem(self, netloc: str, path: Path) -> str:
         if netloc not in {"", "localhost"}:

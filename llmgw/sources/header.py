@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from llmgw.core.resolved import Fact
 from llmgw.errors import Refused
@@ -54,3 +56,17 @@ def facts_of(path: str, read: Read) -> dict[str, Fact | list[Fact]]:
         return {}
     except Refused as e:
         raise Refused(f"{path}: {e.what}", why=e.why, do=e.do) from None
+
+
+def read_file(path: Path, start: int, end: int) -> bytes:
+    """The bytes of a file of this machine.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return os.pread(file.fileno(), end - start, start)
+    except OSError as e:
+        why = (e.strerror or type(e).__name__).lower()
+        raise Refused(f"{path} cannot be read here", why=why, do="check its rights") from None

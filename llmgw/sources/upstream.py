@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from llmgw.catalog.problem import shorten
 from llmgw.core.resolved import Resolved, ResolvedFile
 from llmgw.errors import OperatorError, Refused, Unreachable
 from llmgw.sources import selecting
-from llmgw.sources.header import Read, facts_of
+from llmgw.sources.header import Read, facts_of, read_file
 from llmgw.sources.hub import Hub
 from llmgw.sources.web import Said, Web
 from llmgw_agent.fetch.failures import shown_url
@@ -200,15 +199,7 @@ class Upstream:
                 why=(e.strerror or type(e).__name__).lower(),
                 do="lock where the file is, or have the mirror look: llmgw lock --via mirror",
             ) from None
-        return Resolved(tuple(sorted(files))), lambda name, start, end: _read(base / name, start, end)
-
-
-def _read(path: Path, start: int, end: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return os.pread(file.fileno(), end - start, start)
-    except OSError as e:
-        raise Refused(f"{path} cannot be read here", why=str(e.strerror).lower(), do="check its rights") from None
+        return Resolved(tuple(sorted(files))), lambda name, start, end: read_file(base / name, start, end)
 
 
 def _length(said: Said) -> int | None:
