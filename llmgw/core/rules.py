@@ -136,6 +136,7 @@ MOVING: tuple[tuple[str, Moving], ...] = (
     ("cores", _cores),
     ("disk", _disk),
 )
+_MOVING = tuple(rule for _, rule in MOVING)
 NAMES = tuple(dict.fromkeys(name for name, _ in (*FIXED, *MOVING)))
 """In this order; a node is counted under the first that keeps the need off it."""
 
@@ -156,14 +157,7 @@ class Rules:
 
     def fits(self, room: Room) -> bool:
         """Whether nothing keeps the ask off."""
-        if not self.admits(room):
-            return False
-        ask = self.ask
-        # A loop, and not all(): this is asked of every room.
-        for _, rule in MOVING:
-            if rule(ask, room) is not None:
-                return False
-        return True
+        return self.admits(room) and not any(rule(self.ask, room) for rule in _MOVING)
 
     def table(self, rooms: Iterable[Room]) -> tuple[Reason, ...]:
         """What keeps it off each room, by the first rule that does."""
