@@ -48,3 +48,8 @@ def cpu_s(work: Callable[[], object]) -> float:
 def least(work: Callable[[], object], *, times: int) -> float:
     """The least CPU seconds of several runs: what noise adds is left out."""
     return min(cpu_s(work) for _ in range(times))
+
+
+def peak_gib() -> float:
+    """The most memory this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
