@@ -72,8 +72,8 @@ class Shaper:
             return f"{{{pad}{inner}{pad}}}" if inner else "{}"
         if isinstance(value, list):
             pad = self._pad(like)
-            neighbour = _neighbour(like)
-            inner = ", ".join(self.inline(part, neighbour, flow=True) for part in value)
+            beside = neighbour(like)
+            inner = ", ".join(self.inline(part, beside, flow=True) for part in value)
             return f"[{pad}{inner}{pad}]" if inner else "[]"
         return scalar(value, like.style if like else "", flow=flow)
 
@@ -109,8 +109,8 @@ class Shaper:
                 *(line for lines in found[1:] for line in _indented(lines, column)),
             ]
         assert isinstance(value, list)
-        neighbour = _neighbour(like)
-        listed = [self.block(item, column + 2, neighbour) for item in value]
+        beside = neighbour(like)
+        listed = [self.block(item, column + 2, beside) for item in value]
         dashed = [[f"- {first}", *rest] for first, *rest in listed]
         return [
             *dashed[0],
@@ -199,10 +199,10 @@ def _entry(like: Span | None, name: str) -> Span | None:
     return found.value if found else None
 
 
-def _neighbour(like: Span | None) -> Span | None:
+def neighbour(owner: Span | None, index: int = -1) -> Span | None:
     """An item whose style new ones take: none where the items are of several styles."""
-    items = like.items or [] if like else []
-    return items[-1] if len({item.style for item in items}) == 1 else None
+    items = owner.items or [] if owner else []
+    return items[index] if len({item.style for item in items}) == 1 else None
 
 
 def _indented(lines: list[str], column: int) -> list[str]:

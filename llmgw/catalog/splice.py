@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from llmgw.catalog.document import Value
-from llmgw.catalog.shape import Shaper, literal
+from llmgw.catalog.shape import Shaper, literal, neighbour
 from llmgw.catalog.spans import Entry, Lines, Span
 
 _REST = re.compile(r"[ \t]*(#.*)?$")
@@ -118,12 +118,12 @@ def add_item(style: Shaper, owner: Span, value: Value, index: int) -> list[Cut]:
     """
     items, lines = owner.items or [], style.lines
     if owner.flow:
-        new = style.inline(value, items[index] if items else None, flow=True)
+        new = style.inline(value, neighbour(owner, index), flow=True)
         return _add_in_flow(lines, owner, [(i.start, i.end) for i in items], index, new)
     column, last = lines.column(owner.start), items[index]
     beside = lines.indent(last.start)[column + 1 :]
     gap = len(beside) if beside and not beside.strip() else 1
-    first, *rest = style.block(value, column + 1 + gap, last)
+    first, *rest = style.block(value, column + 1 + gap, neighbour(owner, index))
     return [_line_after(lines, last.end, column, [f"-{' ' * gap}{first}", *rest])]
 
 

@@ -162,7 +162,7 @@ class Author:
                 why=_words(told),
                 do="see what git says of it",
             )
-        return told.stdout.strip()
+        return told.stdout.rstrip("\n")
 
     def _run(self, words: Sequence[str], within_s: float) -> subprocess.CompletedProcess[str]:
         command = ["git", "-C", str(self.root), *words]

@@ -1,0 +1,133 @@
+"""`llmgw model context, gpus, alias, adapter, set`: what each writes, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmgw.errors import Exit
+
+pytestmark = pytest.mark.needs_git
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        pytest.param(
+            ["context", "coder", "8192"],
+            ["-context_length: 4096   # tokens", "+context_length: 8192   # tokens"],
+            id="the tokens of a request",
+        ),
+        pytest.param(["context", "coder", "--max-output", "512"], ["+max_output: 512"], id="those of an answer alone"),
+        pytest.param(
+            ["context", "coder", "8192", "--max-output", "512"],
+            ["-context_length: 4096   # tokens", "+context_length: 8192   # tokens", "+max_output: 512"],
+            id="both",
+        ),
+        pytest.param(
+            ["gpus", "coder", "2"],
+            ["-    gpu: {class: l40s-48g, count: 1}", "+    gpu: {class: l40s-48g, count: 2}"],
+            id="the cards of the only profile with cards",
+        ),
+        pytest.param(
+            ["gpus", "coder", "gpu=4"],
+            ["-    gpu: {class: l40s-48g, count: 1}", "+    gpu: {class: l40s-48g, count: 4}"],
+            id="the cards of a profile",
+        ),
+        pytest.param(
+            ["alias", "coder", "org/coder:30b", "c"],
+            ["-aliases: [code]", "+aliases: [code, org/coder:30b, c]"],
+            id="two aliases more",
+        ),
+        pytest.param(
+            ["alias", "code", "c", "--remove", "code"], ["-aliases: [code]", "+aliases: [c]"], id="one for another"
+        ),
+        pytest.param(["alias", "coder", "--remove", "code"], ["-aliases: [code]"], id="the last alias less"),
+        pytest.param(
+            ["set", "coder", "description", "Slow: but # sure"], ['+description: "Slow: but # sure"'], id="a text"
+        ),
+        pytest.param(["set", "coder", "owner", "7"], ['+owner: "7"'], id="a text that looks like a number"),
+        pytest.param(["set", "coder", "profiles.slow.parallel", "3"], ["+    parallel: 3"], id="a number"),
+        pytest.param(["set", "coder", "profiles[1].parallel", "3"], ["+    parallel: 3"], id="by the place in a list"),
+        pytest.param(["set", "coder", "profiles.slow.start_timeout", "15m"], ["+    start_timeout: 15m"], id="a time"),
+        pytest.param(
+            ["set", "coder", "profiles.gpu.args", '[--jinja, -ngl, "99", -v]'],
+            ['-    args: [--jinja, -ngl, "99"]', '+    args: [--jinja, -ngl, "99", -v]'],
+            id="a list, of which the new item is written",
+        ),
+        pytest.param(
+            ["set", "coder", "profiles.slow.node_selector.room", "a"],
+            ["+    node_selector: {room: a}"],
+            id="a key in a mapping that was not there",
+        ),
+        pytest.param(["set", "coder", "profiles.slow.priority", "--unset"], ["-    priority: 10"], id="none"),
+    ],
+)
+def test_each_writes_what_is_asked_and_nothing_else(copy, words, changed):
+    code, _, err = copy.run("model", *words)
+
+    assert (code, err) == (Exit.DONE, "")
+    assert copy.changed() == changed
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(["context", "coder"], Exit.USAGE, "neither TOKENS nor --max-output is given", id="no tokens"),
+        pytest.param(
+            ["context", "coder", "--max-output", "9999"],
+            Exit.REFUSED,
+            "next: write at most 4096",
+            id="over the context",
+        ),
+        pytest.param(["gpus", "coder", "0"], Exit.USAGE, "a replica takes one or more", id="no card"),
+        pytest.param(["gpus", "coder", "slow=1"], Exit.REFUSED, "slow of coder takes no card", id="cards of a CPU"),
+        pytest.param(["alias", "coder"], Exit.USAGE, "no alias is given", id="no alias"),
+        pytest.param(
+            ["alias", "coder", "--remove", "cod"], Exit.REFUSED, "next: did you mean code?", id="an alias it has not"
+        ),
+        pytest.param(["alias", "coder", "coder"], Exit.REFUSED, "is the model's own name", id="its own name"),
+        pytest.param(["set", "coder", "owner"], Exit.USAGE, "VALUE and --unset", id="no value"),
+        pytest.param(["set", "coder", "owner", "a", "--unset"], Exit.USAGE, "VALUE and --unset", id="a value and none"),
+        pytest.param(["set", "coder", "a..b", "1"], Exit.USAGE, "a key in it is empty", id="an empty key"),
+        pytest.param(["set", "coder", "profiles.gpus.parallel", "1"], Exit.REFUSED, "did you mean gpu?", id="no item"),
+        pytest.param(
+            ["set", "coder", "profiles[7].parallel", "1"], Exit.REFUSED, "the list has 2 items", id="no place"
+        ),
+        pytest.param(["set", "coder", "profiles.gpu.parallel", "[1"], Exit.USAGE, "[1 is no value", id="no YAML"),
+        pytest.param(
+            ["set", "coder", "profiles.gpu.args", "[--port, '9000']"], Exit.REFUSED, "the agent chooses", id="a port"
+        ),
+        pytest.param(["set", "coder", "name", "--unset"], Exit.REFUSED, "`name` is missing", id="what has to be there"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(copy, words, code, said):
+    got, out, err = copy.run("model", *words)
+
+    assert (got, out) == (code, "")
+    assert said in err
+    assert copy.clean()
+
+
+def test_an_alias_that_another_model_has_is_refused(copy):
+    other = copy.text().replace("name: coder", "name: other").replace("aliases: [code]", "aliases: [taken]")
+    copy.git.commit({"catalog/other.yaml": other.encode()})
+
+    code, _, err = copy.run("model", "alias", "coder", "taken")
+
+    assert code == Exit.REFUSED
+    assert "the name taken is taken twice" in err
+    assert copy.clean()
+
+
+def test_what_an_alias_less_means_is_said(copy):
+    _, out, _ = copy.run("model", "alias", "coder", "--remove", "code")
+
+    assert out.startswith("Requests for code are refused from then on.\n")
+
+
+def test_a_profile_with_dots_in_its_name_is_found_by_it(copy):
+    copy.git.commit({"catalog/coder.yaml": copy.text().replace("name: slow", "name: gpu.v2").encode()})
+
+    assert copy.run("model", "set", "coder", "profiles.gpu.v2.parallel", "3")[0] == Exit.DONE
+
+    assert copy.changed() == ["+    parallel: 3"]

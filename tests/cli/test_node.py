@@ -1,0 +1,56 @@
+"""`llmgw node drain` and `undrain`: what they write into server.yaml."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmgw.errors import Exit
+
+pytestmark = pytest.mark.needs_git
+
+FILE = "server.yaml"
+
+
+def test_a_drained_node_is_marked_and_what_moves_is_said(copy):
+    copy.see(gpu=["ready", "ready"], slow=["ready"])
+
+    code, out, _ = copy.run("node", "drain", "n1")
+
+    assert code == Exit.DONE
+    assert out.startswith(
+        "Draining n1 starts nothing new there; its 2 replicas move to other nodes where there is room."
+    )
+    assert "start   coder/" in out
+    assert copy.changed(FILE) == [
+        "-  - {name: n1, address: 10.0.0.5}   # the old one",
+        "+  - {name: n1, address: 10.0.0.5, drained: true}   # the old one",
+    ]
+
+
+def test_taken_back_the_file_is_as_it_was(copy):
+    for node in ("n1", "n2"):
+        copy.run("node", "drain", node)
+        copy.run("node", "undrain", node)
+
+    assert copy.clean()
+
+
+def test_an_unknown_node_is_refused_with_the_nearest(copy):
+    code, out, err = copy.run("node", "drain", "n22")
+
+    assert (code, out) == (Exit.REFUSED, "")
+    assert err.startswith("error: there is no node n22\n  because the nodes are n1, n2\n  next: did you mean n2?\n")
+
+
+def test_a_node_that_is_not_drained_needs_nothing(copy):
+    assert copy.run("node", "undrain", "n1") == (Exit.DONE, "Nothing is changed: it is so already.\n", "")
+
+
+def test_a_card_that_the_node_does_not_report_is_refused(copy):
+    copy.see(gpu=["ready"])
+
+    code, _, err = copy.run("node", "drain", "n1", "--card", "GPU-77")
+
+    assert code == Exit.REFUSED
+    assert "n1 has no card GPU-77" in err
+    assert copy.clean()
