@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from cli.conftest import CODER
 
 from fakes.real_git import Git
-from llmgw.cli.main import run
+from llmgw.cli.main import COMMANDS, run
 from llmgw.errors import Exit
 
 pytestmark = pytest.mark.needs_git
@@ -234,3 +235,13 @@ def test_a_file_keeps_its_mode_and_is_never_half_written(copy):
 
     assert path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in path.parent.iterdir()] == ["coder.yaml"]
+
+
+def test_every_command_that_edits_is_on_its_page_with_its_options():
+    page = (Path(__file__).parents[2] / "docs/edit.md").read_text()
+    commands = [path for path, command in COMMANDS.items() if command.module in {"model", "model_fields", "node"}]
+
+    assert [" ".join(path) for path in commands if f"    llmgw {' '.join(path)} NAME" not in page] == []
+    assert [
+        option for option in ("--commit", "--branch NAME", "--push", "--json", "--repo DIR") if option not in page
+    ] == []
