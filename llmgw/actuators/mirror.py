@@ -9,15 +9,16 @@ import msgspec
 
 from llmgw.core.actions import Fetch, Remove
 from llmgw.core.holdings import FetchRequest, Holding, MirrorHealth, MirrorSeen
+from llmgw.core.resolved import Ask, Resolved
 from llmgw.net.http import Client
 
 
 class Mirror:
     """Calls the mirror's management API."""
 
-    def __init__(self, api: str, *, key_file: Path | None = None) -> None:
+    def __init__(self, api: str, *, key_file: Path | None = None, timeout_s: float = 5.0) -> None:
         self.api = api
-        self._client = Client(api, name="the mirror", key_file=key_file, timeout_s=5.0)
+        self._client = Client(api, name="the mirror", key_file=key_file, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """End every connection."""
@@ -30,7 +31,8 @@ class Mirror:
             OperatorError: it cannot be asked.
         """
         health = await self._client.get("/v1/health", MirrorHealth)
-        return MirrorSeen(await self._client.get("/v1/models", tuple[Holding, ...]), health.disk_free_bytes)
+        holdings = await self._client.get("/v1/models", tuple[Holding, ...])
+        return MirrorSeen(holdings, health.disk_free_bytes, health.boot)
 
     async def fetch(self, action: Fetch) -> None:
         """Ask it to fetch. The same content joins a fetch under way.
@@ -48,6 +50,15 @@ class Mirror:
         answer = await self._client.call("POST", "/v1/models", body=msgspec.json.encode(request))
         if answer.status >= 400:
             raise self._client.error(answer, "/v1/models")
+
+    async def resolve(self, ask: Ask) -> Resolved:
+        """What a source holds, as the mirror sees it.
+
+        Raises:
+            OperatorError: it cannot see it, or cannot be asked.
+        """
+        answer = await self._client.call("POST", "/v1/resolve", body=msgspec.json.encode(ask))
+        return self._client.value(answer, "/v1/resolve", Resolved)
 
     async def remove(self, action: Remove) -> None:
         """Ask it to remove a version. One that is not there is removed already.

@@ -95,6 +95,16 @@ def selection(source: Mapping[str, Any]) -> dict[str, Any]:
     return {key: source[key] for key in _SELECTS if source.get(key) not in (None, [], ())}
 
 
+def pinned(asked: Mapping[str, Any], commit: str) -> dict[str, Any]:
+    """The same source at one commit, whatever its revision has become since."""
+    found = origin(asked)
+    if found is None or found.place is not Place.HUB:
+        return dict(asked)
+    kept = {key: part for key, part in asked.items() if key not in {"revision", "files"}}
+    files = {"files": list(found.patterns)} if found.patterns else {}
+    return {**kept, "from": f"hf://{found.at}@{quote(commit, safe='')}", **files}
+
+
 def url_of(found: Origin, commit: str | None, path: str) -> str:
     """Where one file of a source is had from. Empty: it is not fetched by a URL.
 

@@ -6,6 +6,7 @@ costs no more than this file.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from llmgw import __version__
+from llmgw.cli import ending
 from llmgw.errors import Exit, OperatorError
 
 
@@ -32,6 +34,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("demo",): Command("demo", "demo", "Run the main job on a model of 98 MB, from nothing."),
     ("init",): Command("init", "init", "Write a new fleet repository that validates as it stands."),
     ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
+    ("lock",): Command("lock", "lock", "Write down what each model's source is: commit, files, sums, header facts."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),
@@ -65,28 +68,39 @@ GROUPS = {
 }
 
 
+SERVES = ("control", "gateway")
+"""Run by their name alone. `llmgw control serve` is understood too, as `llmgw mirror serve` is."""
+
+
 def main() -> None:
     """Run the command that was named, and exit with a code that means the same in every one."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character is shown its number.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command line."""
+    if len(arguments) > 1 and arguments[0] in SERVES and arguments[1] == "serve":
+        arguments = [arguments[0], *arguments[2:]]
+    code: object = None
     try:
         code = _app(arguments)(args=arguments, prog_name="llmgw", standalone_mode=False)
+        ending.flush()
     except OperatorError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return int(e.code)
+        return ending.tell(e, arguments)
     except TyperException as e:
-        show = getattr(e, "show", None)
-        print(f"error: {e.format_message()}", file=sys.stderr) if show is None else show()
-        return Exit.USAGE
+        return ending.tell(ending.misused(e), arguments)
     except (typer.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
+    except ending.UnreadError:
         # `llmgw status | head` is no failure; what was not read was not wanted.
-        sys.stderr.close()
-        return Exit.DONE
+        ending.silence()
+    except OSError as e:
+        failed = ending.tell(ending.of_system(e), arguments)
+        ending.silence()
+        return failed
     return code if isinstance(code, int) else Exit.DONE
 
 
@@ -106,13 +120,17 @@ def _app(arguments: list[str]) -> typer.Typer:
 
 def _typer(text: str) -> typer.Typer:
     return typer.Typer(
-        help=text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True
+        help=text,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
 
 
 def _load(command: Command) -> Callable[..., object]:
     function: Callable[..., object] = getattr(import_module(f"llmgw.cli.{command.module}"), command.function)
-    return function
+    return ending.unread(function)
 
 
 def _listed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,7 @@ import typer
 
 from llmgw.catalog.check import Catalog, read_fleet
 from llmgw.catalog.problem import Problem
+from llmgw.cli.asked import Asked, HubUrl, MirrorKey, Reach, TokenFile, Via
 from llmgw.errors import Exit
 from llmgw.sources.worktree import read_worktree
 
@@ -18,22 +19,37 @@ from llmgw.sources.worktree import read_worktree
 def validate(
     directory: Annotated[Path, typer.Argument(help="The fleet's repository, as it is on disk.")] = Path(),
     json: Annotated[bool, typer.Option("--json", help="Print the problems as a JSON list.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Also ask whether every source is there.")] = False,
+    within: Annotated[float, typer.Option(help="Seconds that all of --online may take.", min=1)] = 120.0,
+    via: Via = None,
+    hub: HubUrl = None,
+    token_file: TokenFile = None,
+    mirror_key_file: MirrorKey = None,
 ) -> None:
-    """Check server.yaml, catalog/ and keys/, and print every problem."""
+    """Check server.yaml, catalog/, keys/ and locks/, and print every problem."""
     files, bad = read_worktree(directory).result()
     others = [
         Problem(entry.path, 0, 0, f"{entry.path} cannot be read as a file", f"it {entry.why}", entry.do)
         for entry in bad
     ]
-    catalog = read_fleet({path: blob.data for path, blob in files.items()}, others)
+    named = {path: blob.data for path, blob in files.items()}
+    catalog = read_fleet(named, others)
+    asked = Asked()
+    if online:
+        from llmgw.cli.online import ask
+
+        asked = ask(named, catalog, Reach(via, hub, token_file, mirror_key_file), within_s=within)
+    catalog = replace(catalog, problems=tuple(sorted((*catalog.problems, *asked.problems))))
     if json:
         print(dumps([asdict(problem) for problem in catalog.problems], indent=2, ensure_ascii=False))
     else:
         for problem in catalog.problems:
             print(problem)
+        if online:
+            print(asked.summary)
         print(_counts(catalog))
     if catalog.problems:
-        raise typer.Exit(Exit.PROBLEM)
+        raise typer.Exit(Exit.UNREACHABLE if set(catalog.problems) == set(asked.away) else Exit.PROBLEM)
 
 
 def _counts(catalog: Catalog) -> str:
