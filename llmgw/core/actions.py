@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from llmgw.core.holdings import WantedFile
 from llmgw.core.memory import Memory, Placement
+from llmgw.core.unplaced import Reason
 
 
 class Start(Struct, frozen=True, tag="start", order=True):
@@ -64,6 +65,8 @@ class Held(Struct, frozen=True, order=True, omit_defaults=True):
     model: str = ""
     stalled: bool = False
     """Whether only a change can help: waiting will not."""
+    reasons: tuple[Reason, ...] = ()
+    """Of a replica without a node: the rules that kept it off each. Figures that move, too."""
 
     @property
     def sentence(self) -> str:

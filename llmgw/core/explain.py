@@ -45,7 +45,7 @@ def _models(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
     known = {m.name: m for m in before.models} if before else {}
     for model in now.models:
         was = known.pop(model.name, None)
-        if was == model:
+        if was and was.stable == model.stable:
             continue
         new = [c for c in model.conditions if was is None or c not in was.conditions]
         trouble = next((c for c in new if c.stalled), None)

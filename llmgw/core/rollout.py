@@ -300,7 +300,8 @@ def make_room(
     """
     candidates = [*result.spare, *(result.old[need.profile.name] if need.replaces else ())]
     making = next((r for r in candidates if fits(need, r)), None)
-    why, do, stalled = f"it gave way to {gave_way}, and " * bool(gave_way) + "no node has room for it", "", True
+    why, do = _nowhere(need, unplaced.furthest)
+    why, stalled = f"it gave way to {gave_way}, and " * bool(gave_way) + why, True
     if making is not None and sum(r.serves for r in mine) < 2:
         why += f", and {making.id}, which would make some, is the only one that serves"
         do = f"free room for a second one, or set `state: stopped` on {result.model} for as long as it takes"
@@ -310,7 +311,26 @@ def make_room(
         why, stalled = f"it waits until {making.id} has made room", False
     elif making is not None:
         why, stalled = f"{why}; {making.id} makes some once the others are ready", False
-    result.held.append(Held(need.id, why, unplaced.nearest, do, model=result.model, stalled=stalled))
+    result.held.append(
+        Held(need.id, why, unplaced.words, do, model=result.model, stalled=stalled, reasons=unplaced.reasons)
+    )
+
+
+def _nowhere(need: Need, rule: str) -> tuple[str, str]:
+    """Why no node will do, in words that stay the same while the reason does, and what to do about it."""
+    profile, path = need.profile, need.model.source.from_
+    labels = ", ".join(f"{key}: {value}" for key, value in sorted(profile.node_selector.items()))
+    return {
+        "": ("server.yaml lists no nodes", "add one under nodes"),
+        "reports": ("no node reports", "see that an agent runs: llmgw-agent"),
+        "not drained": ("every node that reports is drained", "llmgw node undrain one"),
+        "labels": (f"no node has its labels ({labels})", "give a node these labels, or change node_selector"),
+        "engine": (f"no node has {profile.engine} for it", f"install {profile.engine} where it should run"),
+        "weights": (
+            f"no node may read {path}",
+            f'allow it where it should run: `allow = ["path:{path}"]` in the agent\'s file, or llmgw up --allow-path',
+        ),
+    }.get(rule, ("no node has room for it", ""))
 
 
 def give_way(result: Turn, replica: Replica, need: Need) -> None:

@@ -18,6 +18,7 @@ from llmgw.core.holdings import Failure, Holding, HoldingState
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Node, survey
 from llmgw.core.rollout import counts
+from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import GIB
 from llmgw_agent.protocol import Action, Claim, HeldVersion, Inventory, Phase, ReplicaReport, WeightFile, split_id
@@ -44,6 +45,23 @@ class ProfileStatus(Struct, frozen=True, omit_defaults=True):
     """Of the ready ones, sorted, one for each."""
 
 
+class Shortage(Struct, frozen=True, omit_defaults=True):
+    """Why replicas of one profile have no node."""
+
+    profile: str
+    missing: int
+    """How many."""
+    detail: str
+    """What is missing on the nearest nodes, and what would change that: a sentence."""
+    reasons: tuple[Reason, ...]
+
+
+class ModelNow(Struct, frozen=True, omit_defaults=True):
+    """What of a model moves."""
+
+    unplaced: tuple[Shortage, ...] = ()
+
+
 class ModelStatus(Struct, frozen=True, omit_defaults=True):
     """One model."""
 
@@ -58,6 +76,12 @@ class ModelStatus(Struct, frozen=True, omit_defaults=True):
     profiles: tuple[ProfileStatus, ...] = ()
     version: str = ""
     conditions: tuple[Condition, ...] = ()
+    now: ModelNow | UnsetType = UNSET
+
+    @property
+    def stable(self) -> ModelStatus:
+        """The same without what moves."""
+        return self if self.now is UNSET else structs.replace(self, now=UNSET)
 
 
 class ReplicaStatus(Struct, frozen=True, omit_defaults=True):
@@ -156,7 +180,7 @@ class FleetStatus(Struct, frozen=True, omit_defaults=True):
         """Of everything stable: what decides whether there is something new to commit."""
         mirror = structs.replace(self.mirror, disk_free_gib=UNSET) if self.mirror else None
         nodes = tuple(structs.replace(n, now=UNSET) for n in self.nodes)
-        stable = structs.replace(self, nodes=nodes, mirror=mirror)
+        stable = structs.replace(self, models=tuple(m.stable for m in self.models), nodes=nodes, mirror=mirror)
         return hashlib.sha256(msgspec.json.encode(stable)).hexdigest()[:16]
 
 
@@ -203,6 +227,20 @@ def _model(name: str, entry: WantedModel | None, fleet: Fleet, plan: Plan) -> Mo
         profiles=tuple(profiles),
         version=version_key(entry.model) if entry else "",
         conditions=conditions,
+        now=_shortages(name, plan),
+    )
+
+
+def _shortages(name: str, plan: Plan) -> ModelNow | UnsetType:
+    """One table for each profile: its replicas ask the same."""
+    by_profile: dict[str, list[Held]] = {}
+    for held in plan.held:
+        if held.model == name and held.reasons:
+            by_profile.setdefault(split_id(held.subject)[1], []).append(held)
+    if not by_profile:
+        return UNSET
+    return ModelNow(
+        tuple(Shortage(p, len(helds), helds[0].detail, helds[0].reasons) for p, helds in sorted(by_profile.items()))
     )
 
 

@@ -38,7 +38,12 @@ class Unplaced(Struct, frozen=True):
     """Steps after which the search for another arrangement was given up. 0: there is none, or none was needed."""
 
     @property
-    def nearest(self) -> str:
+    def furthest(self) -> str:
+        """The last rule that a node came to: all before it are met somewhere. Empty: there are no nodes."""
+        return self.reasons[-1].rule if self.reasons else ""
+
+    @property
+    def words(self) -> str:
         """What is missing on the nearest node of each rule, and the least that would change it."""
         parts = []
         for reason in self.reasons:
@@ -49,6 +54,8 @@ class Unplaced(Struct, frozen=True):
             parts.append(
                 f"whether moving others of its class about would help was not found in {self.searched:,} steps"
             )
+        if self.would_fit:
+            parts.append(self.would_fit)
         return "; ".join(parts) or "server.yaml lists no nodes"
 
     @property

@@ -54,55 +54,62 @@ def test_a_replica_takes_cards_of_its_class_and_no_two_take_the_same():
         pytest.param(
             model(cpu=1),
             node(memory_gib=0.5),
-            "m/cpu/0: no node has room for it (n1: 0.5 GiB of memory short)",
+            "m/cpu/0: no node has room for it (n1: 0.5 GiB of memory short; it would fit on n1 "
+            "with 0.5 GiB less memory)",
             id="memory",
         ),
         pytest.param(
             model(cpu=1),
             node(memory_gib=4, used_gib=3.5),
-            "m/cpu/0: no node has room for it (n1: 0.5 GiB of memory short)",
+            "m/cpu/0: no node has room for it (n1: 0.5 GiB of memory short; it would fit on n1 "
+            "with 0.5 GiB less memory)",
             id="memory that others use counts as used",
         ),
         pytest.param(
             model(profiles=[profile(cpu_cores=9)]),
             node(cores=8),
-            "m/cpu/0: no node has room for it (n1: 1 CPU cores short)",
+            "m/cpu/0: no node has room for it (n1: 1 CPU cores short; it would fit on n1 with 1 core less)",
             id="cores",
         ),
         pytest.param(
             model(gpu=1),
             node(cards=[card(0, card_class="t4-16g")]),
-            "m/gpu/0: no node has room for it (n1: it has no l40s-48g)",
+            "m/gpu/0: no node has room for it (n1: it has no l40s-48g; it would fit on n1 with 1 l40s-48g)",
             id="card class",
         ),
         pytest.param(
             model(gpu=1),
             node(cards=[card(0, used_gib=27)]),
-            "m/gpu/0: no node has room for it (n1: 1 l40s-48g short of 1, 27.0 GiB of GPU-0 held by others)",
+            "m/gpu/0: no node has room for it (n1: 1 l40s-48g short of 1, 27.0 GiB of GPU-0 held by others; "
+            "it would fit on n1 with 1 more free)",
             id="GS1 a card that another program holds is short and says how much",
         ),
         pytest.param(
             model(gpu=1),
             node(engines=EMBEDDED),
-            "m/gpu/0: no node has room for it (n1: its llamacpp is for CPUs)",
+            "m/gpu/0: no node has llamacpp for it (n1: its llamacpp is for CPUs; it would fit on n1 "
+            "with a llamacpp for its cards installed); install llamacpp where it should run",
             id="the embedded engine never satisfies a card profile",
         ),
         pytest.param(
             model(profiles=[profile(engine="vllm")]),
             node(),
-            "m/cpu/0: no node has room for it (n1: it reports no vllm)",
+            "m/cpu/0: no node has vllm for it (n1: it reports no vllm; it would fit on n1 with vllm installed); "
+            "install vllm where it should run",
             id="engine",
         ),
         pytest.param(
             model(profiles=[profile(node_selector={"rack": "a"})]),
             node(),
-            "m/cpu/0: no node has room for it (n1: it has no label rack=a)",
+            "m/cpu/0: no node has its labels (rack: a) (n1: it has no label rack=a; it would fit on n1 "
+            "with the label rack=a); give a node these labels, or change node_selector",
             id="labels",
         ),
         pytest.param(
             model(cpu=1),
             node(age_s=100.0),
-            "m/cpu/0: no node has room for it (n1: it is silent)",
+            "m/cpu/0: no node reports (n1: it is silent; it would fit on n1 once it reports again); "
+            "see that an agent runs: llmgw-agent",
             id="nothing is asked of a silent node",
         ),
     ],
@@ -120,7 +127,8 @@ def test_the_reason_counts_the_nodes_of_each_rule_and_names_the_nearest():
     _, said = placed(of, node("n1", memory_gib=0.2), node("n2", memory_gib=0.9), node("n3", engines=()))
 
     assert said == [
-        "m/cpu/0: no node has room for it (n3: it reports no llamacpp; n2: 0.1 GiB of memory short, and 1 more)"
+        "m/cpu/0: no node has room for it (n3: it reports no llamacpp; n2: 0.1 GiB of memory short, and 1 more; "
+        "it would fit on n2 with 0.1 GiB less memory)"
     ]
 
 
@@ -131,7 +139,11 @@ def test_a_path_is_read_only_where_the_nodes_agent_allows_it():
 
     _, said = placed(of, closed)
 
-    assert said == ["m/cpu/0: no node has room for it (n1: its agent does not allow path:/mnt/models/m.gguf)"]
+    assert said == [
+        "m/cpu/0: no node may read /mnt/models/m.gguf (n1: its agent does not allow path:/mnt/models/m.gguf; "
+        "it would fit on n1 were path:/mnt/models/m.gguf allowed there); allow it where it should run: "
+        '`allow = ["path:/mnt/models/m.gguf"]` in the agent\'s file, or llmgw up --allow-path'
+    ]
 
 
 def test_an_agent_that_does_not_say_its_engines_is_not_excluded():
@@ -172,7 +184,7 @@ def test_a_running_replica_that_uses_more_than_it_claimed_is_charged_what_it_use
     plan = decide(wanting(of, nodes=["n1"]), seen, SETTLED, NOW)
 
     assert [h.sentence for h in plan.held] == [
-        "m/cpu/1: no node has room for it (n1: 0.5 GiB of memory short)",
+        "m/cpu/1: no node has room for it (n1: 0.5 GiB of memory short; it would fit on n1 with 0.5 GiB less memory)",
     ]
 
 

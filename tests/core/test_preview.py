@@ -69,7 +69,10 @@ def test_what_cannot_be_placed_is_held_with_why_and_the_code_tells():
     plan = change([before], [after], Observed((node("n1"),)))
 
     assert exit_code(plan, detailed=False) == Exit.HELD
-    assert "no node has room for it (n1: 743.0 GiB of memory short)" in plan_text(plan)
+    assert (
+        "no node has room for it (n1: 743.0 GiB of memory short; it would fit on n1 with 743.0 GiB less memory)"
+        in plan_text(plan)
+    )
 
 
 def test_profiles_whose_names_have_dots_are_no_trouble():

@@ -65,7 +65,7 @@ def test_the_only_one_that_serves_is_never_given_up_for_room():
     assert moves(plan) == []
     assert [h.sentence for h in plan.held] == [
         "m/cpu/1: no node has room for it, and m/cpu/0, which would make some, is the only one that serves "
-        "(n1: 1.0 GiB of memory short); free room for a second one, "
+        "(n1: 1.0 GiB of memory short; it would fit on n1 with 1.0 GiB less memory); free room for a second one, "
         "or set `state: stopped` on m for as long as it takes"
     ]
     assert plan.held[0].stalled
