@@ -19,6 +19,7 @@ from llmgw.control.follow import Followed
 from llmgw.control.tables import Tables
 from llmgw.control.writer import Writer
 from llmgw.core.actions import Fetch, Plan, Remove
+from llmgw.core.artifacts import refused
 from llmgw.core.decide import decide
 from llmgw.core.holdings import HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
@@ -27,7 +28,7 @@ from llmgw.core.replicas import survey
 from llmgw.core.serving import table
 from llmgw.core.status import status
 from llmgw.core.wanted import Wanted
-from llmgw.errors import OperatorError
+from llmgw.errors import OperatorError, Refused
 from llmgw.sources.fleet import Reports
 from llmgw_agent.protocol import split_id
 
@@ -164,6 +165,10 @@ class Loop:
                 await (self._mirror.fetch(action) if isinstance(action, Fetch) else self._mirror.remove(action))
             except OperatorError as e:
                 log.warning("the mirror did not do it: %s", e.sentence, extra={"model": action.name})
+                if isinstance(action, Fetch) and isinstance(e, Refused):
+                    boot = self._mirror_seen.boot if self._mirror_seen else ""
+                    self.memory = refused(self.memory, action, f"{e.what}, because {e.why}", e.do, boot)
+                    self._news.set()
             self._mirror_news.set()
 
     async def watch_mirror(self) -> None:

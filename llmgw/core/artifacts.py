@@ -10,12 +10,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.core.actions import Fetch, Held, Remove
 from llmgw.core.backoff import delay_s
 from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
-from llmgw.core.memory import FetchTries, Memory
+from llmgw.core.memory import FetchTries, Memory, MirrorRefusal
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet
 from llmgw.core.wanted import Wanted, WantedModel
@@ -45,6 +47,7 @@ def version_key(model: Model) -> str:
 def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now: float) -> Artifacts:
     """Decide fetches and removals, and say for each model whether its weights can be had."""
     holdings = {h.key: h for h in seen.mirror.holdings} if seen.mirror else {}
+    boot = seen.mirror.boot if seen.mirror else ""
     files = {**memory.files, **{k: h.files for k, h in holdings.items() if h.state is HoldingState.PRESENT}}
     ready: dict[str, tuple[WeightFile, ...]] = {}
     held: dict[str, Held] = {}
@@ -66,7 +69,7 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
         elif entry.model.state == "stopped":
             held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
         else:
-            held[name] = _arriving(entry, holding, memory.fetches.get(key), now, actions, fetches)
+            held[name] = _arriving(entry, holding, memory.fetches.get(key), now, actions, fetches, boot)
     unreferenced = _unreferenced(wanted, holdings, fleet, memory, now)
     actions += _removals(wanted, holdings, unreferenced, now)
     kept = {k: v for k, v in sorted(files.items()) if seen.mirror is None or k in holdings}
@@ -97,34 +100,42 @@ def _arriving(
     now: float,
     actions: list[Fetch | Remove],
     fetches: dict[str, FetchTries],
+    boot: str,
 ) -> Held:
     model, source = entry.model, _digest(entry)
     known = tries if tries and tries.source == source else None
     version = str(model.source.version)
+    key = f"{model.name}/{version}"
+    if known and known.refused and known.refused.boot == boot:
+        fetches[key] = known
+        return _not_had(model, f"the mirror does not fetch its weights: {known.refused.why}", known.refused.do)
     if holding is None or (holding.state is HoldingState.FAILED and known is None):
         # Not there, or failed for a source that the catalog has changed since.
-        fetches[f"{model.name}/{version}"] = FetchTries(source, 0, now)
+        fetches[key] = FetchTries(source, 0, now)
         actions.append(_fetch(entry, retry=holding is not None, why="the catalog asks for it"))
         return Held(model.name, "the mirror is asked for its weights", model=model.name)
     known = known or FetchTries(source)
-    fetches[holding.key] = known
-    if holding.state is not HoldingState.FAILED:
+    fetches[key] = known
+    if holding.state is not HoldingState.FAILED and (holding.done_bytes or not known.failure):
         total = f" of {show_bytes(holding.total_bytes)}" if holding.total_bytes else ""
         arrived = f"{show_bytes(holding.done_bytes)}{total}"
-        return Held(model.name, "its weights arrive at the mirror", arrived, model=model.name)
+        return Held(model.name, "the mirror fetches its weights", arrived, model=model.name)
+    if holding.state is not HoldingState.FAILED:
+        # A try that has brought nothing yet is no better than the last one.
+        return Held(model.name, f"its weights are tried again: {known.failure}", model=model.name)
     failure = holding.failure or Failure("upstream", "the mirror does not say why")
     if failure.lasting:
-        return Held(
-            model.name,
-            f"the mirror could not get its weights: {failure.message}",
-            next=failure.do or "change its source",
-            model=model.name,
-            stalled=True,
-        )
+        why = f"the mirror could not get its weights: {failure.message}"
+        return _not_had(model, why, failure.do or "change its source")
     if now >= known.next_at:
-        fetches[holding.key] = FetchTries(source, known.count + 1, now + delay_s(known.count + 1))
-        actions.append(_fetch(entry, retry=True, why=f"try {known.count + 2}, after: {failure.message}"))
+        failed = known.count + 1
+        fetches[key] = FetchTries(source, failed, now + delay_s(failed), failure.message)
+        actions.append(_fetch(entry, retry=True, why=f"try {failed + 1}, after: {failure.message}"))
     return Held(model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name)
+
+
+def _not_had(model: Model, why: str, do: str) -> Held:
+    return Held(model.name, why, next=do, model=model.name, stalled=True)
 
 
 def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:
@@ -150,6 +161,24 @@ def _digest(entry: WantedModel) -> str:
     if entry.lock is not None:
         text += "".join(f"\n{f.path} {f.bytes} {f.sha256}" for f in entry.lock.files) + f"\n{entry.lock.commit}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def refused(memory: Memory, action: Fetch, why: str, do: str, boot: str) -> Memory:
+    """What is remembered once the mirror has said that it will not fetch something.
+
+    Args:
+        memory: of the pass that asked.
+        action: what was asked.
+        why: the mirror's own words.
+        do: what it says to do.
+        boot: the mirror's, when it said so.
+    """
+    key = f"{action.name}/{action.version}"
+    known = memory.fetches.get(key)
+    if known is None:
+        return memory
+    said = structs.replace(known, refused=MirrorRefusal(why, do, boot))
+    return structs.replace(memory, fetches={**memory.fetches, key: said})
 
 
 def _unreferenced(

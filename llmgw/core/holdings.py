@@ -96,3 +96,5 @@ class MirrorSeen(Struct, frozen=True):
 
     holdings: tuple[Holding, ...]
     disk_free_bytes: int | None = None
+    boot: str = ""
+    """Of its process."""

@@ -64,6 +64,15 @@ class Scale(Struct, frozen=True, omit_defaults=True):
     """Since when somebody waits while nothing serves. 0: nobody does."""
 
 
+class MirrorRefusal(Struct, frozen=True):
+    """What a mirror will not be asked again."""
+
+    why: str
+    do: str
+    boot: str
+    """The mirror's: another start of it may have been told to allow more."""
+
+
 class FetchTries(Struct, frozen=True, omit_defaults=True):
     """How often the mirror failed to get a version."""
 
@@ -71,6 +80,10 @@ class FetchTries(Struct, frozen=True, omit_defaults=True):
     """What was asked: a changed source starts from nothing."""
     count: int = 0
     next_at: float = 0.0
+    failure: str = ""
+    """Why the last try failed."""
+    refused: MirrorRefusal | None = None
+    """Why it was not even tried."""
 
 
 class Sent(Struct, frozen=True):

@@ -7,6 +7,7 @@ from fleets import NOW, SETTLED, held, model, moves, node, replica, wanting
 from msgspec import structs
 
 from llmgw.catalog.lock import Lock
+from llmgw.core.artifacts import refused
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
@@ -24,8 +25,8 @@ def holding(state=HoldingState.PRESENT, **fields):
     return Holding("m", "1", state, files=FILES if state is HoldingState.PRESENT else (), **fields)
 
 
-def run(of, *holdings, memory=SETTLED, now=NOW, mirror=True, **server):
-    seen = Observed((node("n1"),), MirrorSeen(tuple(holdings)) if mirror else None)
+def run(of, *holdings, memory=SETTLED, now=NOW, mirror=True, boot="", **server):
+    seen = Observed((node("n1"),), MirrorSeen(tuple(holdings), boot=boot) if mirror else None)
     return decide(wanting(*of, nodes=["n1"], mirror={**MIRROR, **server}), seen, memory, now)
 
 
@@ -40,7 +41,7 @@ def test_while_it_arrives_its_bytes_are_said_and_it_is_not_asked_for_again():
     plan = run([mirrored()], holding(HoldingState.FETCHING, done_bytes=43_000_000, total_bytes=98_400_000))
 
     assert moves(plan) == []
-    assert [h.sentence for h in plan.held] == ["m: its weights arrive at the mirror (43.0 MB of 98.4 MB)"]
+    assert [h.sentence for h in plan.held] == ["m: the mirror fetches its weights (43.0 MB of 98.4 MB)"]
 
 
 def test_once_it_is_held_the_replica_starts_with_its_files_known():
@@ -62,6 +63,44 @@ def test_a_passing_failure_is_tried_again_later_each_time():
     assert first.actions[0].retry
     assert moves(soon) == []
     assert moves(later) == ["fetch m/1"]
+
+
+def test_a_try_that_has_brought_nothing_yet_is_said_as_the_last_one_was():
+    # It would else be one status commit for each try.
+    gone = Failure("unreachable", "the source did not answer", lasting=False)
+    asked = run([mirrored()])
+    failed = run([mirrored()], holding(HoldingState.FAILED, failure=gone), memory=asked.memory)
+    trying = run([mirrored()], holding(HoldingState.FETCHING), memory=failed.memory)
+    coming = run([mirrored()], holding(HoldingState.FETCHING, done_bytes=1, total_bytes=2), memory=trying.memory)
+
+    assert held(failed) == held(trying) == ["m: its weights are tried again: the source did not answer"]
+    assert [h.sentence for h in coming.held] == ["m: the mirror fetches its weights (1 B of 2 B)"]
+
+
+def test_what_the_mirror_refuses_is_said_with_what_to_do_and_not_asked_twice_a_second():
+    asked = run([mirrored()], boot="b1")
+    memory = refused(asked.memory, asked.actions[0], "it is not below a folder it may read", "start it with more", "b1")
+
+    again = run([mirrored()], memory=memory, boot="b1")
+
+    assert moves(again) == []
+    assert [h.sentence for h in again.held] == [
+        "m: the mirror does not fetch its weights: it is not below a folder it may read; start it with more"
+    ]
+    assert again.held[0].stalled
+    assert again.memory.fetches == memory.fetches
+
+
+@pytest.mark.parametrize(
+    ("boot", "sha256"), [("b2", None), ("b1", "a" * 64)], ids=["another start of the mirror", "another source"]
+)
+def test_what_was_refused_is_asked_again_of(boot, sha256):
+    asked = run([mirrored()], boot="b1")
+    memory = refused(asked.memory, asked.actions[0], "no", "do", "b1")
+
+    again = run([mirrored(**({"sha256": sha256} if sha256 else {}))], memory=memory, boot=boot)
+
+    assert moves(again) == ["fetch m/1"]
 
 
 def test_a_lasting_failure_waits_for_a_commit():
