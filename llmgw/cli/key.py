@@ -6,13 +6,15 @@ import hashlib
 import os
 import re
 import secrets
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from llmgw.catalog.fields import NAME
-from llmgw.errors import Misused, Refused
+from llmgw.cli.ending import silence
+from llmgw.errors import Misused, OperatorError, Refused
 
 SECTIONS = {"node": "nodes", "gateway": "gateways", "operator": "operators"}
 
@@ -21,6 +23,7 @@ def new(
     role: Annotated[str, typer.Argument(help="node, gateway, operator or client.")],
     name: Annotated[str, typer.Argument(help="Whose key it is.")],
     out: Annotated[Path | None, typer.Option(help="Write the key into this file, readable by its owner only.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Make a key. The repository keeps its hash; the key itself is printed once, or written to a file."""
     if role not in (*SECTIONS, "client"):
@@ -30,12 +33,37 @@ def new(
     if not re.match(NAME, name):
         raise Misused(f"{name!r} is no name", why="names are of a-z, 0-9, . _ -", do="write it in small letters")
     key = f"llmgw-{role}-{secrets.token_urlsafe(32)}"
-    if out is None:
-        print(f"key (shown once): {key}")
-    else:
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    if out is not None:
         write_key(out, key)
-        print(f"key: written to {out}")
-    print(_stanza(role, name, hashlib.sha256(key.encode()).hexdigest()))
+    if json:
+        shown = {"key": key} if out is None else {"key_file": str(out)}
+        text = dumps({"role": role, "name": name, **shown, "sha256": digest, "add": _stanza(role, name, digest)})
+    else:
+        first = f"key (shown once): {key}" if out is None else f"key: written to {out}"
+        text = f"{first}\n{_stanza(role, name, digest)}"
+    _show(text, lost=out is None)
+
+
+def _show(text: str, *, lost: bool) -> None:
+    """Print it while a failure can still be told: a key that nobody saw is gone.
+
+    Raises:
+        OperatorError: it cannot be printed.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as e:
+        silence()
+        if lost:
+            raise OperatorError(
+                "the key was not shown and is lost",
+                why=f"{e.strerror}, and it is nowhere else",
+                do="make another, and write no hash of this one into the repository",
+            ) from None
+        raise OperatorError(
+            "the key is in its file, and its hash was not shown", why=str(e.strerror), do="make another, in a new file"
+        ) from None
 
 
 def write_key(path: Path, key: str) -> None:

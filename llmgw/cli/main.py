@@ -49,6 +49,8 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("model", "alias"): Command("model_fields", "alias", "Give a model other names, or take some away."),
     ("model", "adapter"): Command("model_fields", "adapter", "Give a model an adapter, or take one away."),
     ("model", "set"): Command("model_fields", "set_", "Set any field of a model."),
+    ("model", "updates"): Command("updates", "updates", "List what is new upstream of what is locked."),
+    ("model", "update"): Command("updates", "update", "Take what is new upstream: a new pin, version and lock."),
     ("model", "remove"): Command("model", "remove", "Take a model out of the catalog."),
     ("node", "drain"): Command("node", "drain", "Start nothing new on a node, or on a card of it."),
     ("node", "undrain"): Command("node", "undrain", "Take a drained node or card back."),

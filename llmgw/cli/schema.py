@@ -28,6 +28,13 @@ def schema(
     if page != reference.fill(page):
         stale.append(str(PAGE))
     if check:
+        absent = [name for name in stale if not Path(name).is_file()]
+        if absent:
+            raise OperatorError(
+                f"{', '.join(absent)} are not here",
+                why=f"{Path.cwd()} is no repository that had its schemas written",
+                do="llmgw schema --write, in the folder of server.yaml",
+            )
         if stale:
             raise OperatorError(
                 f"{', '.join(stale)} are out of date", why="the types say something else", do="llmgw schema --write"

@@ -15,7 +15,7 @@ from llmgw.cli.render import as_json, columns
 from llmgw.cli.seen import Operator, ask_status, operator, status_tree
 from llmgw.core.live import Live
 from llmgw.core.status import FleetStatus, ModelStatus
-from llmgw.errors import Exit, OperatorError, Refused
+from llmgw.errors import Exit, Misused, OperatorError, Refused
 from llmgw.sources.git import local_path, open_source
 from llmgw.sources.reading import catalog_of
 from llmgw.sources.readme import headline, ready_of, where
@@ -53,7 +53,7 @@ def status(
 
 def _live(who: Operator | None) -> tuple[FleetStatus, str, dict[str, str]]:
     if who is None:
-        raise Refused("no control is named", why="--live asks it", do="give --control and --key-file")
+        raise Misused("no control is named", why="--live asks it", do="give --control and --key-file")
     said: Live = asyncio.run(ask_status(who))
     if said.status is None:
         raise OperatorError(
