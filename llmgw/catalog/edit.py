@@ -120,7 +120,7 @@ def _edited(file: File, before: Document, at: Steps, value: Any, order: Sequence
 
 def _assign(text: str, at: Steps, value: Any, order: Sequence[str]) -> str:
     """The text with the value at `at`; parts that stay the same stay as they are written."""
-    root = spans(text)
+    root = _spans(text)
     owner, old = (follow(root, at[:-1]) if at else None), follow(root, at)
     style = Shaper.of(text, root)
     if value is _GONE:
@@ -180,7 +180,7 @@ def _matched(text: str, at: Steps, now: list[Any], value: list[Any]) -> str:
 
 
 def _inserted(text: str, at: Steps, index: int, value: Any) -> str:
-    root = spans(text)
+    root = _spans(text)
     owner = follow(root, at)
     if owner is None or index == 0:
         raise splice.Unclear
@@ -202,6 +202,13 @@ def _dropped(text: str, style: Shaper, at: Steps, owner: Span) -> str:
 def _around(root: Span, at: Steps) -> list[Span]:
     found = (follow(root, at[:end]) for end in range(len(at)))
     return [span for span in found if span is not None]
+
+
+def _spans(text: str) -> Span:
+    """Those of a text in which some of the change is made already."""
+    if _parsed(text.encode("utf-8"), SERVER_FILE).findings:
+        raise splice.Unclear
+    return spans(text)
 
 
 def _value(text: str, at: Steps) -> Any:

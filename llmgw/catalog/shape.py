@@ -28,8 +28,10 @@ class Shaper:
     """Columns that a mapping in a mapping is indented."""
     dash: int
     """Columns that the dash of a list is indented below its key."""
-    leaves_in_flow: bool
-    """Whether a list or mapping of nothing but scalars is written in brackets."""
+    lists_in_flow: bool
+    """Whether a list of nothing but scalars is written in brackets."""
+    mappings_in_flow: bool
+    """Whether a mapping of nothing but scalars is."""
 
     @staticmethod
     def of(text: str, root: Span) -> Shaper:
@@ -37,23 +39,18 @@ class Shaper:
         lines = Lines(text)
         steps: Counter[int] = Counter()
         dashes: Counter[int] = Counter()
-        leaves: Counter[bool] = Counter()
+        leaves: Counter[tuple[bool, bool]] = Counter()
         for span in walk(root):
-            for entry in span.entries or () if not span.flow else ():
-                column = lines.column(entry.key.start)
-                if entry.value.entries and not entry.value.flow:
-                    steps[lines.column(entry.value.start) - column] += 1
-                elif entry.value.items and not entry.value.flow:
-                    dashes[lines.column(entry.value.start) - column] += 1
-            if span.parts and not any(part.parts for part in span.parts):
-                leaves[span.flow] += 1
-        return Shaper(
-            text,
-            lines,
-            _most(steps, 2),
-            _most(dashes, 2),
-            leaves_in_flow=root.flow or leaves[True] >= leaves[False],
-        )
+            for entry in span.entries or ():
+                value, column = entry.value, lines.column(entry.key.start)
+                if value.entries and not value.flow:
+                    steps[lines.column(value.start) - column] += 1
+                elif value.items and not value.flow:
+                    dashes[lines.column(value.start) - column] += 1
+                if value.parts and not any(part.parts for part in value.parts):
+                    leaves[value.items is not None, value.flow] += 1
+        listed, mapped = (root.flow or leaves[kind, True] >= leaves[kind, False] for kind in (True, False))
+        return Shaper(text, lines, _most(steps, 2), _most(dashes, 2), listed, mapped)
 
     def inline(self, value: Value, like: Span | None = None, *, flow: bool = False) -> str:
         """A value on the line it is on.
@@ -89,7 +86,8 @@ class Shaper:
         if like is not None and like.parts:
             return like.flow
         parts = value.values() if isinstance(value, dict) else value
-        return self.leaves_in_flow and not any(isinstance(part, dict | list) for part in parts)
+        leaves = self.mappings_in_flow if isinstance(value, dict) else self.lists_in_flow
+        return leaves and not any(isinstance(part, dict | list) for part in parts)
 
     def block(self, value: Value, column: int, like: Span | None = None) -> list[str]:
         """A value on lines of its own, the first without its indentation.

@@ -61,8 +61,8 @@ def replace(style: Shaper, old: Span, value: Value, key: Span | None, *, flow: b
                     literal(value, inside[0] if inside else "  ", lines.line_end(old.start)),
                 )
             ]
-        comment = header[header.index("#") - 1 :] if "#" in header else ""
-        return [Cut(old.start, old.end, new + comment)]
+        comment = re.search(r"[ \t]+#.*", header)
+        return [Cut(old.start, old.end, new + (comment[0] if comment else ""))]
     if key is not None and not old.flow and old.parts:
         # The block is below its key, and a comment beside the key stays there.
         colon = text.index(":", key.end) + 1

@@ -138,3 +138,27 @@ def test_items_are_added_and_taken_out_in_block_style(name, new):
 
     assert same(read(added.data)["profiles"][count], new)
     assert drop(added, ("profiles", count)).data == file.data
+
+
+PIECES = [
+    *("a: 1", "b:", "- x", "- - y", "-", "? k", ": v", "{a: 1}", "[1, 2]", "[", "]", "{", "}", ",", ", ", ": "),
+    *("\n", "\r\n", "\n  ", "\n    ", "\n- ", "\n  - ", "  ", "\t", " # c", "#d", "---\n", "...", "~", "'q'", '"d"'),
+    *("|\n   lit", "|+\n  l\n\n", ">-\n  f", "c: |2\n    x\n", "e: [a,\n  b]", "m: {x: 1,\n  y: 2, # c\n}\n", "é🦀"),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=9), st.data())
+def test_whatever_is_read_is_edited_as_asked_or_refused(pieces, draw):
+    data = "".join(pieces).encode()
+    document = parse(data)
+    if document.findings or not isinstance(document.value, dict | list) or not document.value:
+        return
+    way = draw.draw(st.sampled_from([way for way in ways(document.value) if way]))
+    new = draw.draw(st.sampled_from(["text", 7, {"k": [1, {"n": "x y"}], "t": "two\nlines"}, ["a", "b"], [], {}]))
+
+    try:
+        after = put(File(PATH, data), way, new)
+    except Refused:
+        return
+
+    assert same(read(after.data), with_(document.value, way, new))
