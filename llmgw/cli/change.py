@@ -228,12 +228,14 @@ def _write(root: Path, files: Mapping[str, bytes | None]) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: whoever watches it never reads half of it."""
+    path.parent.mkdir(exist_ok=True)
+    mode = path.stat().st_mode & 0o7777 if path.exists() else 0o644
     with NamedTemporaryFile(dir=path.parent, prefix=".llmgw-", delete=False) as file:
         try:
             file.write(data)
             file.flush()
             new = Path(file.name)
-            new.chmod(path.stat().st_mode & 0o7777)
+            new.chmod(mode)
             new.replace(path)
         except OSError:
             Path(file.name).unlink(missing_ok=True)

@@ -147,15 +147,29 @@ def _rebuilt(entry: WantedModel, known: WantedModel | None, held_versions: Conta
     if known is None or f"{model.name}/{model.source.version}" not in held_versions:
         return ""
     was, now = known.model.source, model.source
-    known_same = was.sha256 is not None and was.sha256 == now.sha256
+    locked_same = _agree(known.lock, entry.lock)
+    known_same = locked_same or (was.sha256 is not None and was.sha256 == now.sha256)
     perhaps_same = was.from_ == now.from_ and None in (was.sha256, now.sha256)
-    relocked = entry.lock is not None and known.lock is not None and entry.lock.files != known.lock.files
-    if was.version != now.version or known_same or (perhaps_same and not relocked):
+    if was.version != now.version or known_same or (perhaps_same and locked_same is None):
         return ""
     return (
         f"stays as it was at {known.commit[:8]}: its source changed and its version {now.version} did not, "
         "which the mirror holds already; give the new files a new version"
     )
+
+
+def _agree(one: Lock | None, other: Lock | None) -> bool | None:
+    """Whether two locks are of the same files. None: that cannot be told."""
+    if one is None or other is None:
+        return None
+    mine, theirs = ({file.path: file for file in lock.files} for lock in (one, other))
+    if mine.keys() != theirs.keys():
+        return False
+    sums = [(mine[path].sha256, theirs[path].sha256) for path in mine]
+    sizes = [(mine[path].bytes, theirs[path].bytes) for path in mine]
+    if any(None not in pair and pair[0] != pair[1] for pair in (*sums, *sizes)):
+        return False
+    return True if all(None not in pair for pair in sums) else None
 
 
 def _why_frozen(name: str, kept: WantedModel, catalog: Catalog) -> str:

@@ -109,14 +109,6 @@ class Hub:
             base_model=_text(card.get("base_model")) or _tagged(info.tags, "base_model:"),
         )
 
-    def commit(self, asked: Origin) -> str:
-        """The commit that a revision names now.
-
-        Raises:
-            OperatorError: as `resolve`.
-        """
-        return self._info(asked).sha
-
     def reachable(self, repository: str, commit: str, path: str) -> None:
         """Whether the bytes of a file may be had: a gated repository lists files that it does not give.
 

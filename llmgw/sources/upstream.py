@@ -90,15 +90,6 @@ class Upstream:
             return found
         return msgspec.structs.replace(found, facts=facts_of(main, reader))
 
-    def commit(self, asked: Mapping[str, Any]) -> str:
-        """What a moving revision names now; empty where nothing moves.
-
-        Raises:
-            OperatorError: as `resolve`.
-        """
-        read = origin(asked)
-        return self._hub.commit(read) if read is not None and read.place is Place.HUB else ""
-
     def _look(self, read: Origin) -> tuple[Resolved, Read]:
         match read.place:
             case Place.HUB:
