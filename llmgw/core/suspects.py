@@ -1,0 +1,73 @@
+"""What hardware is not trusted with anything new, and why: nodes that fail in all they start, cards with errors.
+
+Nothing is stopped for a suspicion: what serves there goes on, and is said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from llmgw.core.actions import Held
+from llmgw.core.memory import Failures
+from llmgw.core.replicas import Fleet, Standing
+
+ENOUGH = 2
+"""Profiles that have to fail on a node before it is the node: one may be at fault itself."""
+
+THEIR_OWN = frozenset({"bad_flags", "weights", "engine_missing", "refused"})
+"""Causes that a profile takes along to every node it goes to, or that a rule of placement covers."""
+
+
+def suspect_nodes(fleet: Fleet, failures: Mapping[str, Failures]) -> dict[str, Held]:
+    """Nodes where several profiles failed and nothing serves, by name. A lost node has not failed in anything.
+
+    Args:
+        fleet: the settled fleet.
+        failures: by model/profile, as updated in this pass.
+    """
+    failing: dict[str, list[str]] = defaultdict(list)
+    for key, known in failures.items():
+        elsewhere = any(r.serves and r.node not in known.nodes for r in fleet.of(key.rpartition("/")[0]))
+        # What fails wherever it goes says nothing about any of the nodes.
+        if known.cause not in THEIR_OWN and (elsewhere or len(known.nodes) == 1):
+            for node in known.nodes:
+                failing[node].append(key)
+    suspects = {name: keys for name, keys in failing.items() if len(keys) >= ENOUGH and name in fleet.nodes}
+    if not suspects:
+        return {}
+    working = {r.node for replicas in fleet.replicas.values() for r in replicas if r.serves}
+    return {
+        name: Held(
+            name,
+            f"everything it started failed ({', '.join(sorted(keys))}), so it is tried last",
+            next=f"see what failed there and why, or take it out: llmgw node drain {name}",
+        )
+        for name, keys in sorted(suspects.items())
+        if name not in working and fleet.nodes[name].standing is Standing.USABLE
+    }
+
+
+def faulty_cards(fleet: Fleet) -> Iterator[Held]:
+    """Cards whose driver reports errors: nothing new is put on them, and what serves there is named."""
+    for name, node in fleet.nodes.items():
+        inventory = node.seen.inventory
+        for card in inventory.cards if inventory else ():
+            if card.errors:
+                on = sorted(r.id for rs in fleet.replicas.values() for r in rs if r.holds and card.uuid in r.devices)
+                stays = f", and {', '.join(on)} stays on it while it serves" if on else ""
+                yield Held(
+                    name,
+                    f"{card.uuid} has {', '.join(card.errors)}: nothing new is put on it{stays}",
+                    next=f"reset or replace the card, or take it out: llmgw node drain {name} --card {card.uuid}",
+                )
+
+
+def where_it_works(key: str, known: Failures, fleet: Fleet) -> str:
+    """Which node is at fault where a profile fails on some and works on others, or empty."""
+    model, _, profile = key.rpartition("/")
+    works = sorted({r.node for r in fleet.of(model) if r.profile == profile and r.serves} - set(known.nodes))
+    if not works or not known.nodes:
+        return ""
+    more = f" and {len(works) - 3} more" if len(works) > 3 else ""
+    return f"it fails on {', '.join(known.nodes)} and works on {', '.join(works[:3])}{more}"
