@@ -154,7 +154,8 @@ class Lines:
 
     def start(self, at: int) -> int:
         """Where the line of this character begins."""
-        return max(self.text.rfind("\n", 0, at), self.text.rfind("\r", 0, at)) + 1
+        found = self.text.rfind("\n", 0, at) + 1
+        return max(found, self.text.rfind("\r", found, at) + 1)
 
     def end(self, at: int) -> int:
         """Where the line of this character ends, before its line end."""
