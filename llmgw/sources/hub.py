@@ -1,7 +1,7 @@
 """Hugging Face, or whatever speaks its API: what a repository holds at a revision.
 
 Sizes and sums come from the listing of one commit, so a branch that moves
-while it is read changes nothing. docs/decisions/0005 says why this is not the
+while it is read changes nothing. docs/decisions/0006 says why this is not the
 hub's own client.
 """
 
