@@ -299,6 +299,12 @@ class Report(Struct, frozen=True, omit_defaults=True):
     agent_version: str = ""
     obeyed_epoch: int = 0
     obeyed_seq: int = 0
+    instance: str = ""
+    """The one agent this is, whatever it is named: the same after a restart, another where a
+    second agent took the node's name. Empty is an older agent that does not say."""
+    trouble: str | UnsetType = UNSET
+    """Why orders it was given are not obeyed, as a sentence; empty where they are. Said in every
+    report, also beside `same`."""
     same: str = ""
     """The digest of the last whole report, in place of everything below."""
     inventory: Inventory | UnsetType = UNSET
