@@ -8,23 +8,21 @@ whole difference in one pass, and what it does not do it says.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from llmgw.core import backoff, rollout
 from llmgw.core.actions import Held, Plan, Start, Stop
-from llmgw.core.artifacts import Artifacts, artifacts, version_key
+from llmgw.core.artifacts import Artifacts, artifacts
 from llmgw.core.memory import Failures, Memory, Placement
 from llmgw.core.needs import Need, Spot
-from llmgw.core.observed import DemandSeen, Observed
-from llmgw.core.placement import place, spot_in
-from llmgw.core.preempt import Claims, Way
+from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Replica, survey
-from llmgw.core.rooms import Rooms
-from llmgw.core.unplaced import Unplaced
+from llmgw.core.spots import find_spots
+from llmgw.core.suspects import faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
-from llmgw_agent.protocol import Action, Phase
+from llmgw_agent.protocol import Action, Phase, split_id
 
 
 def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
@@ -53,10 +51,13 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     ]
 
     # 4. A node for each replica that is missing, and 5. room in place where there is none.
-    spots = _placed(turns, wanted, fleet, weights, seen.demand, memory, now)
+    # A node that fails in everything it starts is tried last.
+    suspects = suspect_nodes(fleet, failures)
+    spots = find_spots(turns, wanted, fleet, weights, seen.demand, memory, now, suspects)
 
     # 8. The whole that should be, and why.
-    return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures))
+    doubts = (*suspects.values(), *faulty_cards(fleet))
+    return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures), doubts)
 
 
 def _waiting(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> Plan:
@@ -107,65 +108,6 @@ def _guarded_turn(
         )
 
 
-def _placed(
-    turns: Iterable[rollout.Turn],
-    wanted: Wanted,
-    fleet: Fleet,
-    weights: Artifacts,
-    demand: DemandSeen,
-    memory: Memory,
-    now: float,
-) -> dict[str, tuple[Need, Spot]]:
-    needs: list[tuple[rollout.Turn, Need]] = []
-    for turn in turns:
-        if turn.needs and turn.model in weights.held:
-            turn.held.append(weights.held[turn.model])
-            continue
-        files = weights.ready.get(turn.model, ())
-        size = sum(f.bytes for f in files)
-        needs += [(turn, replace(n, version=version_key(n.model), weights_bytes=size)) for n in turn.needs]
-    spots: dict[str, tuple[Need, Spot]] = {}
-    if not needs:
-        return spots
-    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
-    rooms = Rooms(fleet, sizes=sizes)
-    found = place([n for _, n in needs], rooms)
-    going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
-    leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
-    by_model = {t.model: t for t in turns}
-    claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
-    for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
-        spot = found[need.id]
-        if isinstance(spot, Spot):
-            spots[need.id] = (need, spot)
-        elif spot_in(need, leaving):
-            turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
-        elif not need.replaces and (way := claims.way(need)):
-            _give_way(turn, need, way, by_model, rooms)
-        else:
-            assert isinstance(spot, Unplaced)
-            rollout.make_room(
-                turn,
-                need,
-                spot,
-                fleet.of(turn.model),
-                lambda n, gone: spot_in(n, rooms.without([gone.key])) is not None,
-                memory.gave_way.get(turn.model, ""),
-            )
-    return spots
-
-
-def _give_way(turn: rollout.Turn, need: Need, way: Way, by_model: Mapping[str, rollout.Turn], rooms: Rooms) -> None:
-    """Stop what gives way, and let nobody else have its room."""
-    for replica in way.replicas:
-        rollout.give_way(by_model[replica.model], replica, need)
-        rooms.clear(replica)
-    rooms.take(need, way.spot)
-    names = " and ".join(r.id for r in way.replicas)
-    why = f"it waits until {names} on {way.spot.node} gave way to it"
-    turn.held.append(Held(need.id, why, model=turn.model))
-
-
 @dataclass(slots=True)
 class _Whole:
     """What should be on the nodes after this pass."""
@@ -181,15 +123,16 @@ def _plan(
     spots: Mapping[str, tuple[Need, Spot]],
     weights: Artifacts,
     memory: Memory,
+    doubts: Iterable[Held],
 ) -> Plan:
     turns = list(turns)
-    stops = sorted(s for t in turns for s in t.stops)
-    starts = sorted(Start(n.id, n.generation, spot.node, n.why) for n, spot in spots.values())
+    stops = sorted((s for t in turns for s in t.stops), key=_in_order)
+    starts = sorted((Start(n.id, n.generation, spot.node, n.why) for n, spot in spots.values()), key=_in_order)
     whole = _whole(wanted, fleet, stops, spots, memory)
     placements = tuple(sorted(whole.placements))
     return Plan(
         actions=(*starts, *stops, *weights.actions),
-        held=tuple(sorted({h for t in turns for h in t.held})),
+        held=tuple(sorted({*doubts, *(h for t in turns for h in t.held)})),
         placements=placements,
         memory=structs.replace(
             memory,
@@ -201,6 +144,11 @@ def _plan(
             unreferenced=weights.unreferenced,
         ),
     )
+
+
+def _in_order(action: Start | Stop) -> tuple[tuple[str, str, int], int, str]:
+    """As a person counts: the tenth replica comes after the ninth."""
+    return split_id(action.id), action.generation, action.node
 
 
 def _gave_way(turns: Iterable[rollout.Turn], spots: Container[str], before: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import GpuNeed, Profile
 from llmgw.units import GIB
-from llmgw_agent.protocol import Claim
+from llmgw_agent.protocol import Claim, split_id
 
 RANK = {"guaranteed": 0, "standard": 1, "opportunistic": 2}
 """Whose needs are placed first."""
@@ -39,9 +39,10 @@ class Need:
         return RANK[self.model.class_], self.replaces
 
     @property
-    def order(self) -> tuple[str, int, str]:
+    def order(self) -> tuple[str, int, str, int]:
         """Whose turn it is in one rank, where not all of it fits."""
-        return self.model.name, -self.profile.priority, self.id
+        _, profile, ordinal = split_id(self.id)
+        return self.model.name, -self.profile.priority, profile, ordinal
 
 
 class Spot(Struct, frozen=True):

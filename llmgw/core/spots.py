@@ -1,0 +1,111 @@
+"""Steps 4 and 5 of a pass: each replica that is missing gets its spot, waits for one, or is said to have none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from llmgw.core import rollout
+from llmgw.core.actions import Held
+from llmgw.core.artifacts import Artifacts, version_key
+from llmgw.core.memory import Memory
+from llmgw.core.needs import Need, Spot
+from llmgw.core.observed import DemandSeen
+from llmgw.core.placement import place, spot_in
+from llmgw.core.preempt import Claims, Way
+from llmgw.core.replicas import Fleet
+from llmgw.core.rooms import Rooms
+from llmgw.core.unplaced import Unplaced
+from llmgw.core.wanted import Wanted
+
+Spots = dict[str, tuple[Need, Spot]]
+"""What is placed, by replica id."""
+
+
+def find_spots(
+    turns: Iterable[rollout.Turn],
+    wanted: Wanted,
+    fleet: Fleet,
+    weights: Artifacts,
+    demand: DemandSeen,
+    memory: Memory,
+    now: float,
+    suspects: Collection[str],
+) -> Spots:
+    """Place what the turns need, and add to them what is held and what makes room for it.
+
+    Args:
+        turns: of every model; changed.
+        wanted: what the commit asks.
+        fleet: the settled fleet.
+        weights: whose can be had.
+        demand: what gateways are asked: who idles gives way first.
+        memory: of the last pass.
+        now: UTC seconds.
+        suspects: nodes that are tried last.
+    """
+    needs = list(_ready(turns, weights))
+    spots: Spots = {}
+    if not needs:
+        return spots
+    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
+    rooms = Rooms(fleet, sizes=sizes, suspects=suspects)
+    found = place([n for _, n in needs], rooms)
+    going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
+    leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
+    by_model = {t.model: t for t in turns}
+    claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
+    homeless: Counter[tuple[str, str]] = Counter()
+    for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
+        spot, kind = found[need.id], (turn.model, need.profile.name)
+        if isinstance(spot, Spot):
+            spots[need.id] = (need, spot)
+        elif homeless[kind]:
+            # What is true of one is true of all of its kind, and said once.
+            homeless[kind] += 1
+        elif spot_in(need, leaving):
+            turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
+            homeless[kind] += 1
+        elif not need.replaces and (way := claims.way(need)):
+            _give_way(turn, need, way, by_model, rooms)
+        else:
+            _make_room(turn, need, spot, fleet, rooms, memory.gave_way.get(turn.model, ""))
+            homeless[kind] += 1
+    for (model, profile), n in homeless.items():
+        if n > 1:
+            why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
+            by_model[model].held.append(Held(f"{model}/{profile}", why, model=model))
+    return spots
+
+
+def _ready(turns: Iterable[rollout.Turn], weights: Artifacts) -> Iterable[tuple[rollout.Turn, Need]]:
+    """What is needed of the models whose weights can be had."""
+    for turn in turns:
+        if turn.needs and turn.model in weights.held:
+            turn.held.append(weights.held[turn.model])
+            continue
+        size = sum(f.bytes for f in weights.ready.get(turn.model, ()))
+        yield from ((turn, replace(n, version=version_key(n.model), weights_bytes=size)) for n in turn.needs)
+
+
+def _make_room(turn: rollout.Turn, need: Need, unplaced: Unplaced, fleet: Fleet, rooms: Rooms, gave_way: str) -> None:
+    rollout.make_room(
+        turn,
+        need,
+        unplaced,
+        fleet.of(turn.model),
+        lambda n, gone: spot_in(n, rooms.without([gone.key])) is not None,
+        gave_way,
+    )
+
+
+def _give_way(turn: rollout.Turn, need: Need, way: Way, by_model: Mapping[str, rollout.Turn], rooms: Rooms) -> None:
+    """Stop what gives way, and let nobody else have its room."""
+    for replica in way.replicas:
+        rollout.give_way(by_model[replica.model], replica, need)
+        rooms.clear(replica)
+    rooms.take(need, way.spot)
+    names = " and ".join(r.id for r in way.replicas)
+    why = f"it waits until {names} on {way.spot.node} gave way to it"
+    turn.held.append(Held(need.id, why, model=turn.model))
