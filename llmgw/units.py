@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -45,6 +47,46 @@ def parse_duration(text: str) -> float:
     if not re.fullmatch(f"(?:{one})+", text.strip()):
         raise ValueError(f"{text!r} is not a duration; write one like 90s, 15m or 1h30m")
     return sum(float(n) * _SECONDS[u] for n, u in re.findall(one, text))
+
+
+class Span(NamedTuple):
+    """From one number to another, both included. None: no end on that side."""
+
+    low: float | None
+    high: float | None
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is in it."""
+        return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
+
+
+def parse_span(text: str, one: Callable[[str], float]) -> Span:
+    """The range of `2..4`, `80GB..` or `..9.0`.
+
+    Args:
+        text: the range.
+        one: reads either end.
+
+    Raises:
+        ValueError: not a range, or one that ends before it begins.
+    """
+    begin, dots, end = text.partition("..")
+    if not dots or not (begin or end):
+        raise ValueError(f"{text!r} is not a range; write one like 2..4 or 80GB..")
+    span = Span(one(begin) if begin else None, one(end) if end else None)
+    if span.low is not None and span.high is not None and span.low > span.high:
+        raise ValueError(f"{text!r} ends before it begins")
+    return span
+
+
+def show_span(span: Span) -> str:
+    """`8..9.5`: as `parse_span` reads it."""
+    return "..".join("" if end is None else f"{end:.12g}" for end in span)
+
+
+def show_size_span(span: Span) -> str:
+    """`80000000000B..`: as `parse_span` reads it with sizes."""
+    return "..".join("" if end is None else f"{end:.0f}B" for end in span)
 
 
 def show_bytes(n: int) -> str:

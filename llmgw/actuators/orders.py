@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import structs
 
+from llmgw.catalog import flags
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Plan
@@ -107,9 +108,10 @@ def engine_spec(model: Model, profile: Profile, claim: Claim) -> EngineSpec:
         parallel=profile.parallel,
         threads=profile.threads or max(1, claim.cpu_cores),
         claim=claim,
-        start_timeout_s=profile.start_timeout,
+        start_timeout_s=profile.start_timeout_s,
         drain_timeout_s=profile.drain_timeout,
-        args=profile.args,
+        args=(*flags.made(profile), *profile.args),
+        env=dict(profile.env),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from llmgw.catalog import pins, rules
+from llmgw.catalog import fleet, pins
 from llmgw.catalog.files import (
     SERVER,
     Claim,
@@ -15,15 +15,19 @@ from llmgw.catalog.files import (
     KeyEntry,
     KeyFile,
     ModelFile,
+    ServerFile,
     read_keys,
     read_lock,
     read_models,
     read_server,
+    read_server_file,
 )
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.pins import LockFile
-from llmgw.catalog.problem import Problem
+from llmgw.catalog.planned import Note
+from llmgw.catalog.problem import Finding, Problem
 from llmgw.catalog.server import Server
+from llmgw.catalog.shared import Shared
 
 __all__ = [
     "MISSING_SERVER",
@@ -73,6 +77,8 @@ class Catalog:
     unreadable_paths: tuple[str, ...] = ()
     """Files under catalog/ that may hold models whose names cannot be told. While
     there is one, no model is removed for being absent."""
+    notes: tuple[Note, ...] = ()
+    """What is set and does not act yet, by file, line and column."""
 
 
 def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Catalog:
@@ -83,13 +89,15 @@ def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Ca
         others: problems of entries that are no such files: links, names that are no text.
     """
     problems = list(others)
-    server: Server | None = None
+    server: ServerFile | None = None
     if SERVER in files:
-        server, found = _server(files[SERVER])
-        problems += found
+        server = _server(files[SERVER])
+        problems += server.problems
     elif all(problem.path != SERVER for problem in problems):
         problems.append(MISSING_SERVER)
-    models = [_models(path, data) for path, data in files.items() if path.startswith("catalog/")]
+    # Without server.yaml nobody knows what models were to be read with, and what runs would start again.
+    shared = server.shared if server else Shared(known=False)
+    models = [_models(path, data, shared) for path, data in files.items() if path.startswith("catalog/")]
     keys = [_keys(path, data) for path, data in files.items() if path.startswith("keys/")]
     locks = [_locks(path, data) for path, data in files.items() if path.startswith("locks/")]
     return assemble(server, models, keys, problems, locks)
@@ -98,11 +106,11 @@ def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Ca
 _models = lru_cache(_KEPT)(read_models)
 _keys = lru_cache(_KEPT)(read_keys)
 _locks = lru_cache(_KEPT)(read_lock)
-_server = lru_cache(2)(read_server)
+_server = lru_cache(2)(read_server_file)
 
 
 def assemble(
-    server: Server | None,
+    server: ServerFile | None,
     models: Iterable[ModelFile],
     keys: Iterable[KeyFile] = (),
     problems: Iterable[Problem] = (),
@@ -111,7 +119,7 @@ def assemble(
     """The catalog of files that were each read by themselves.
 
     Args:
-        server: as it was read, or None where it cannot be used.
+        server: as it was read, or None where it is missing.
         models: every file under catalog/.
         keys: every file under keys/.
         problems: of server.yaml, and of entries that could not be read as files. One
@@ -119,11 +127,14 @@ def assemble(
         locks: every file under locks/.
     """
     models = sorted(models, key=lambda file: file.path)
+    keys = list(keys)
     found = list(problems)
+    fleet_is = server.server if server else None
     hidden = {problem.path for problem in found if problem.path.startswith("catalog/")}
     hidden.update(file.path for file in models if not file.readable)
     for file in models:
         found += file.problems
+        found += (stray.placed(server.document.place(stray.at)) for stray in file.strays if server)
     contested = set()
     for claim, other in _contests(models):
         contested.add((claim.path, claim.model))
@@ -132,30 +143,35 @@ def assemble(
     claimed = None if hidden else {name for file in models for name in file.names}
     locked, unlocked, wrong = pins.joined(locks, (entry.model for entry in entries), claimed)
     found += wrong
+    names = {claim.name for file in models for claim in file.claims}
     good = []
     for entry in entries:
         name = entry.model.name
-        lacks = [
-            Problem(entry.path, entry.line, entry.column, f.what, f.why, f.do, name)
-            for f in (
-                *(rules.fleet_problems(entry.model, server) if server else ()),
-                *(pins.model_problems(entry.model) if name not in locked and name not in unlocked else ()),
-            )
-        ]
+        lacks = [_problem(entry, f) for f in fleet.fleet_problems(entry.model, fleet_is, names)]
+        if name not in locked and name not in unlocked:
+            lacks += (_problem(entry, f) for f in pins.model_problems(entry.model))
         found += lacks
         if not lacks and name not in unlocked and (entry.path, name) not in contested:
             good.append(entry)
+    if server is None or not server.shared.known:
+        good = []
     usable = {entry.model.name for entry in good}
     key_entries, key_problems = _join_keys(keys)
+    notes = {note for file in models for note in file.notes} | {note for file in keys for note in file.notes}
     return Catalog(
-        server,
+        fleet_is,
         models=tuple(sorted(good, key=lambda entry: entry.model.name)),
         keys=key_entries,
         locks={name: lock for name, lock in sorted(locked.items()) if name in usable},
         problems=tuple(sorted({*found, *key_problems})),
         frozen=tuple(sorted({name for file in models for name in file.names} - usable)),
         unreadable_paths=tuple(sorted(hidden)),
+        notes=tuple(sorted(notes.union(server.notes if server else ()))),
     )
+
+
+def _problem(entry: Entry, finding: Finding) -> Problem:
+    return Problem(entry.path, entry.line, entry.column, finding.what, finding.why, finding.do, entry.model.name)
 
 
 def _contests(files: Iterable[ModelFile]) -> Iterator[tuple[Claim, Claim]]:

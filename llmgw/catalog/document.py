@@ -20,6 +20,8 @@ class Spot(NamedTuple):
     raw: str | None
     """A scalar as it is written, without quotes: `1.10` is the number 1.1."""
     parts: dict[str, Spot] | list[Spot] | None
+    origin: Steps | None = None
+    """The way to it in server.yaml, of a value that was brought in from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,21 @@ class Document:
             if found := self.spot(at[:end]):
                 return found.place
         return Place(1, 1)
+
+    def origin(self, at: Steps) -> Steps | None:
+        """The way in server.yaml to the value at `at`, or None where it is of this file."""
+        here = self.root
+        for depth, step in enumerate(at):
+            parts = here.parts if here else None
+            if isinstance(parts, dict) and isinstance(step, str):
+                here = parts.get(step)
+            elif isinstance(parts, list) and isinstance(step, int) and step < len(parts):
+                here = parts[step]
+            else:
+                return None
+            if here is not None and here.origin is not None:
+                return (*here.origin, *at[depth + 1 :])
+        return None
 
     def key_place(self, at: Steps) -> Place:
         """Where the key of the value at `at` is; the value's own place in a list."""

@@ -11,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from llmgw.catalog import schema
 from llmgw.catalog.document import Document
-from llmgw.catalog.fields import ALIAS, LIKE, NAME, SHA256, Strict
+from llmgw.catalog.fields import Strict
+from llmgw.catalog.forms import ALIAS, LIKE, NAME, SHA256
 from llmgw.catalog.problem import Finding, Steps, label, shorten
 from llmgw.catalog.scalars import resolve
 
@@ -55,7 +56,8 @@ def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Documen
         # pydantic marks a key that was refused itself, in a mapping of any keys, by a step of its own.
         loc: Steps = flaw["loc"][:-1] if flaw["loc"][-1:] == ("[key]",) else flaw["loc"]
         at: Steps = (*base, *loc)
-        if at in document.unsure:
+        # A default that is made of other fields is not made where one of them does not fit.
+        if at in document.unsure or flaw["type"] == "default_factory_not_called":
             continue
         if flaw["type"] == "missing":
             # A key that is there under a wrong name is said once.
@@ -150,6 +152,8 @@ def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: boo
         if isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]:
             return f"write it without quotes: {shorten(found)}"
         return "write one in that range" if right_sort else "write one"
+    if right_sort and isinstance(found, int | float):
+        return "write one in that range"
     return f"write one like `{LIKE[patterns[0]]}`" if patterns and patterns[0] in LIKE else "write that"
 
 

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic import Strict as Exactly
 
 from llmgw import units
+from llmgw.catalog.forms import (
+    ALIAS,
+    AUTO,
+    CRON,
+    DAY,
+    DURATION,
+    GIB_SIZE,
+    NAME,
+    SHA256,
+    SIZE,
+    SIZE_SPAN,
+    SPAN,
+    URL,
+    ZONE,
+)
+from llmgw.units import GIB, Span
 
-NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
-"""Names of models, profiles and nodes: they are parts of paths, ids and URLs."""
-
-ALIAS = r"^[a-z0-9][a-z0-9._:/-]{0,126}$"
-SHA256 = r"^[0-9a-f]{64}$"
-URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
-ADDRESS = r"^[A-Za-z0-9.:-]+$"
-DURATION = r"^(\d+(\.\d+)?(ms|[smhdw]))+$"
-
-FORMS = {
-    NAME: "a name of at most 63 lower-case letters, digits, `.`, `_` and `-`, the first a letter or digit",
-    ALIAS: "an alias of at most 127 characters: those of a name, and `/` and `:`",
-    SHA256: "a sha256 of 64 hexadecimal digits in lower case",
-    URL: "an http or https URL without user, query or fragment",
-    ADDRESS: "an IP address or a host name, without a port",
-    DURATION: "a duration like `90s`, `15m` or `1h30m`, or a number of seconds, at most a year",
-}
-"""What a pattern asks for, in words: for problems and for the reference."""
-
-LIKE = {NAME: "qwen3-8b", ALIAS: "org/qwen3:8b", URL: "http://10.0.0.2:8081", ADDRESS: "10.0.0.5", DURATION: "15m"}
-"""An example of each form that has one worth showing."""
+YEAR_S = 31_536_000
+MOST_GIB = 1_000_000
+MOST_BYTES = 1 << 60
 
 
 class Strict(BaseModel):
@@ -55,6 +63,39 @@ def _seconds(value: object) -> object:
     return units.parse_duration(value)
 
 
+def _seconds_or_auto(value: object) -> object:
+    if value == "auto":
+        return value
+    found = _seconds(value)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= YEAR_S:
+        raise ValueError("it is no duration")
+    return float(found)
+
+
+def _gib(value: object) -> object:
+    return units.parse_bytes(value) / GIB if isinstance(value, str) and re.fullmatch(SIZE, value) else value
+
+
+def _bytes(value: object) -> object:
+    return units.parse_bytes(value) if isinstance(value, str) and re.fullmatch(SIZE, value) else whole(value)
+
+
+def _span(pattern: str, one: Any) -> PlainValidator:
+    def read(value: object) -> Span:
+        if isinstance(value, Span):
+            return value
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError("it is no range")
+        return units.parse_span(value, one)
+
+    return PlainValidator(read)
+
+
+def _in_order(values: tuple[str, ...]) -> tuple[str, ...]:
+    # Their order means nothing, and a fixed one makes equal values equal texts.
+    return tuple(sorted(values)) if len(values) > 1 else values
+
+
 # Exact types: pydantic would else take "3" for 3 and "yes" for true, and an
 # editor with the schema would not.
 Text = Annotated[str, Exactly()]
@@ -66,18 +107,82 @@ Name = Annotated[Text, Field(pattern=NAME, max_length=63)]
 Alias = Annotated[Text, Field(pattern=ALIAS, max_length=127)]
 Sha256 = Annotated[Text, Field(pattern=SHA256)]
 Url = Annotated[Text, Field(pattern=URL, max_length=500)]
+Cron = Annotated[Text, Field(pattern=CRON, max_length=200)]
+Zone = Annotated[Text, Field(pattern=ZONE, max_length=64)]
+Day = Annotated[Text, Field(pattern=DAY)]
+Word = Annotated[Text, Field(min_length=1, max_length=200)]
+"""Free text of at most a line."""
+Path = Annotated[Text, Field(min_length=1, max_length=1024)]
+"""A file by its path, or a pattern of such."""
+Share = Annotated[Number, Field(gt=0, le=1)]
+"""A part of a whole: 0.8."""
+Tokens = Annotated[Whole, Field(ge=1, le=100_000_000)]
+Names = Annotated[tuple[Name, ...], Field(max_length=1000), AfterValidator(_in_order)]
+"""Names whose order means nothing."""
+Aliases = Annotated[tuple[Alias, ...], Field(max_length=1000), AfterValidator(_in_order)]
+Paths = Annotated[tuple[Path, ...], Field(max_length=256), AfterValidator(_in_order)]
 Labels = Annotated[
     dict[Annotated[Text, Field(max_length=127)], Annotated[Text, Field(max_length=255)]],
     Field(max_length=64),
-    # Their order means nothing, and a fixed one makes equal values equal texts.
     AfterValidator(lambda labels: dict(sorted(labels.items()))),
 ]
+Variables = Annotated[
+    dict[Annotated[Text, Field(max_length=127)], Annotated[Text, Field(max_length=4096)]],
+    Field(max_length=128),
+    AfterValidator(lambda variables: dict(sorted(variables.items()))),
+]
+"""Of an environment. A rule looks at their names."""
 Seconds = Annotated[
     Number,
     BeforeValidator(_seconds),
-    Field(ge=0, le=31_536_000),
+    Field(ge=0, le=YEAR_S),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 31_536_000}, {"type": "string", "pattern": DURATION}]}
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": YEAR_S}, {"type": "string", "pattern": DURATION}]}
     ),
 ]
 """Written `15m` or as a number of seconds."""
+SecondsOrAuto = Annotated[
+    float | str,
+    PlainValidator(_seconds_or_auto),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": YEAR_S}, {"type": "string", "pattern": AUTO}]}
+    ),
+]
+Gib = Annotated[
+    Number,
+    BeforeValidator(_gib),
+    Field(gt=0, le=MOST_GIB),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_GIB},
+                {"type": "string", "pattern": GIB_SIZE},
+            ]
+        }
+    ),
+]
+"""Written `24` or `24GiB`."""
+Bytes = Annotated[
+    int,
+    Exactly(),
+    BeforeValidator(_bytes),
+    Field(ge=0, le=MOST_BYTES),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST_BYTES}, {"type": "string", "pattern": SIZE}]}
+    ),
+]
+"""Written `50GiB`, or as a number of bytes."""
+SizeSpan = Annotated[
+    Span,
+    _span(SIZE_SPAN, units.parse_bytes),
+    PlainSerializer(units.show_size_span, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SIZE_SPAN}),
+]
+"""Written `80GB..`."""
+NumberSpan = Annotated[
+    Span,
+    _span(SPAN, float),
+    PlainSerializer(units.show_span, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SPAN}),
+]
+"""Written `8.0..`."""

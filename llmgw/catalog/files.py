@@ -9,19 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from llmgw.catalog import rules
+from llmgw.catalog import fleet, rules
 from llmgw.catalog.document import Document
-from llmgw.catalog.fields import ALIAS, NAME, Strict
+from llmgw.catalog.fields import Strict
 from llmgw.catalog.fit import fit
+from llmgw.catalog.forms import ALIAS, NAME
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import MOST_FINDINGS, SERVER_FILE, parse
 from llmgw.catalog.pins import LockEntry, LockFile, lock_problems
-from llmgw.catalog.problem import Finding, Place, Problem, Steps
+from llmgw.catalog.planned import Note, set_in
+from llmgw.catalog.problem import Finding, Place, Problem, Steps, label
 from llmgw.catalog.server import Server
+from llmgw.catalog.shared import NO_SHARED, Shared, apply, card_problems, named
 
 SERVER = "server.yaml"
 
@@ -35,6 +38,21 @@ class Entry(NamedTuple):
     path: str
     line: int
     column: int = 1
+
+
+class Stray(NamedTuple):
+    """A problem of a model that comes from what server.yaml brought into it."""
+
+    at: Steps
+    """The way to it in server.yaml."""
+    what: str
+    why: str
+    do: str
+    model: str
+
+    def placed(self, place: Place) -> Problem:
+        """The same where it is written."""
+        return Problem(SERVER, *place, self.what, self.why, self.do, self.model)
 
 
 class Claim(NamedTuple):
@@ -60,6 +78,10 @@ class ModelFile:
     claims: tuple[Claim, ...]
     readable: bool
     """Whether the names of all its models are known."""
+    strays: tuple[Stray, ...] = ()
+    """Problems whose place is in server.yaml: it may have moved there since this file was read."""
+    notes: tuple[Note, ...] = ()
+    """What it sets that does not act yet."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -83,29 +105,62 @@ class KeyFile:
     keys: tuple[KeyEntry, ...]
     """The good ones."""
     problems: tuple[Problem, ...]
+    notes: tuple[Note, ...] = ()
+    """What it sets that does not act yet."""
 
 
-def read_models(path: str, data: bytes) -> ModelFile:
-    """One file under catalog/: a model, or a list of models."""
+@dataclass(frozen=True, slots=True)
+class ServerFile:
+    """What server.yaml says."""
+
+    server: Server | None
+    """None: it has a problem. A fleet that is understood in part is not acted on."""
+    problems: tuple[Problem, ...]
+    notes: tuple[Note, ...]
+    shared: Shared
+    """What models are read with, as far as it can be told."""
+    document: Document
+
+
+def read_models(path: str, data: bytes, shared: Shared = NO_SHARED) -> ModelFile:
+    """One file under catalog/: a model, or a list of models.
+
+    Args:
+        path: of the file.
+        data: what is in it.
+        shared: what server.yaml says that models are read with.
+    """
     document = parse(data)
     bases = _bases(document)
     claims = tuple(claim for base in bases for claim in _claims(path, document, base))
     names = {claim.at: claim.model for claim in claims}
-    good, problems = _read(path, Model, document, rules.problems, names)
+    document, found = apply(shared, document, bases) if document.whole else (document, [])
+
+    def check(model: Model) -> Iterator[Finding]:
+        yield from rules.problems(model)
+        yield from card_problems(shared, model)
+
+    good, found = _read(Model, document, check, found, rules.missing)
+    far = [(document.origin(f.at), f) for f in found]
+    depth = len(next(iter(names), ()))
+    strays = {Stray(at, f.what, f.why, f.do, names.get(f.at[:depth], "")) for at, f in far if at is not None}
     return ModelFile(
         path,
-        models=tuple(Entry(model, path, *document.place(base)) for base, model in good.items()),
-        problems=problems,
+        models=tuple(Entry(named(shared, model), path, *document.place(base)) for base, model in good.items()),
+        problems=_problems(path, document, [f for at, f in far if at is None], names),
         claims=claims,
         readable=document.whole and bool(bases) and len(names) == len(bases),
+        strays=tuple(sorted(strays, key=repr)),
+        notes=_notes(path, document, good),
     )
 
 
 def read_keys(path: str, data: bytes) -> KeyFile:
     """One file under keys/: a client key, or a list of keys."""
     document = parse(data)
-    good, problems = _read(path, ClientKey, document, lambda _: iter(()), {})
-    return KeyFile(path, tuple(KeyEntry(key, path, document.place(base)) for base, key in good.items()), problems)
+    good, found = _read(ClientKey, document, rules.key_problems, [])
+    entries = tuple(KeyEntry(key, path, document.place(base)) for base, key in good.items())
+    return KeyFile(path, entries, _problems(path, document, found, {}), _notes(path, document, good))
 
 
 def read_lock(path: str, data: bytes) -> LockFile:
@@ -125,13 +180,30 @@ def read_lock(path: str, data: bytes) -> LockFile:
 
 
 def read_server(data: bytes) -> tuple[Server | None, tuple[Problem, ...]]:
-    """server.yaml. None with any problem: a fleet that is understood in part is not acted on."""
+    """server.yaml. None with any problem."""
+    file = read_server_file(data)
+    return file.server, file.problems
+
+
+def read_server_file(data: bytes) -> ServerFile:
+    """server.yaml, and what models are read with even where it has a problem elsewhere."""
     document = parse(data, SERVER_FILE)
     server, found = None, list(document.findings)
     if document.whole:
-        server, more = fit(Server, document, (), rules.server_problems, MOST_FINDINGS)
+        server, more = fit(Server, document, (), fleet.server_problems, MOST_FINDINGS)
         found += more
-    return (None if found else server), _problems(SERVER, document, found, {})
+    flawed = {f.at[0] for f in found if f.at}
+    known = document.whole and len(found) < MOST_FINDINGS and not flawed & {"defaults", "blocks", "cards"}
+    known = known and all(f.at for f in document.findings)
+    shared = Shared.of(document.value, known=known)
+    notes = _notes(SERVER, document, {(): server}) if server else ()
+    return ServerFile(None if found else server, _problems(SERVER, document, found, {}), notes, shared, document)
+
+
+def _notes(path: str, document: Document, good: Mapping[Steps, Strict]) -> tuple[Note, ...]:
+    # What server.yaml brought in is noted there.
+    ways = ((base, at) for base, value in good.items() for at in set_in(value, base) if not document.origin(at))
+    return tuple(sorted(Note(path, *document.key_place(at), label(at[len(base) :])) for base, at in ways))
 
 
 def _bases(document: Document) -> list[Steps]:
@@ -147,17 +219,39 @@ def _claims(path: str, document: Document, base: Steps) -> Iterator[Claim]:
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         return
     yield Claim(name, name, path, base, document.place((*base, "name")))
-    aliases = raw.get("aliases")
-    for index, alias in enumerate(aliases if isinstance(aliases, list) else ()):
+    for alias, at in _other_names(raw):
         if isinstance(alias, str) and re.fullmatch(ALIAS, alias):
-            yield Claim(alias, name, path, base, document.place((*base, "aliases", index)))
+            yield Claim(alias, name, path, base, document.place((*base, *at)))
+
+
+def _other_names(raw: Mapping[str, Any]) -> Iterator[tuple[Any, Steps]]:
+    """Its aliases and its adapters, which clients ask for by their names too."""
+    aliases, source = raw.get("aliases"), raw.get("source")
+    for index, alias in enumerate(aliases if isinstance(aliases, list) else ()):
+        yield alias, ("aliases", index)
+    adapters = source.get("adapters") if isinstance(source, dict) else None
+    for index, adapter in enumerate(adapters if isinstance(adapters, list) else ()):
+        if isinstance(adapter, dict):
+            yield adapter.get("name"), ("source", "adapters", index, "name")
 
 
 def _read(
-    path: str, kind: type[T], document: Document, check: Callable[[T], Iterator[Finding]], names: Mapping[Steps, str]
-) -> tuple[dict[Steps, T], tuple[Problem, ...]]:
-    """The good values of a file of one or several, by the way to them, and all its problems."""
-    found, bases = list(document.findings), _bases(document)
+    kind: type[T],
+    document: Document,
+    check: Callable[[T], Iterator[Finding]],
+    found: list[Finding],
+    missing: Callable[[Any], Iterator[Finding]] = lambda _: iter(()),
+) -> tuple[dict[Steps, T], list[Finding]]:
+    """The good values of a file of one or several, by the way to them, and all that is wrong in it.
+
+    Args:
+        kind: what each should be.
+        document: the file.
+        check: what is wrong with one that fits the type.
+        found: what is wrong already.
+        missing: what one lacks, told before it is known to fit.
+    """
+    found, bases = [*document.findings, *found], _bases(document)
     good: dict[Steps, T] = {}
     if document.whole and not bases:
         noun = kind.model_config.get("title")
@@ -167,10 +261,12 @@ def _read(
         spoiled = {finding.at[:depth] for finding in found}
         for base in bases:
             value, more = fit(kind, document, base, check, MOST_FINDINGS - len(found))
-            found += more
-            if value is not None and not spoiled & {base, ()}:
+            lacks = [f._replace(at=(*base, *f.at)) for f in missing(document.value_at(base))]
+            more += [f for f in lacks if not document.unsure & {f.at, f.at[:-1]}]
+            found += more[: MOST_FINDINGS - len(found)]
+            if value is not None and not lacks and not spoiled & {base, ()}:
                 good[base] = value
-    return good, _problems(path, document, found, names)
+    return good, found
 
 
 def _problems(path: str, document: Document, found: list[Finding], names: Mapping[Steps, str]) -> tuple[Problem, ...]:

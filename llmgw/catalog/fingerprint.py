@@ -9,8 +9,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import BaseModel
+
 from llmgw.catalog.canonical import number
 from llmgw.catalog.model import Model
+from llmgw.catalog.planned import mark_of, types_in
 from llmgw.catalog.profile import Profile
 
 
@@ -35,12 +38,22 @@ def fingerprint(model: Model, profile: Profile) -> str:
         "memory_gib": number(float(profile.memory_gib)),
         "gpu": [profile.gpu.class_, profile.gpu.count] if profile.gpu else None,
         "args": list(profile.args),
+        "kv_types": [profile.kv_type_k, profile.kv_type_v] if profile.kv_type_k or profile.kv_type_v else None,
+        "gpu_layers": profile.gpu_layers,
+        "tensor_split": [number(share) for share in profile.tensor_split],
+        "cpu_moe": profile.cpu_moe,
+        "flash_attention": profile.flash_attention,
+        "no_mmap": None if profile.mmap else True,
+        "batch": profile.batch,
+        "env": profile.env,
+        # Any text, for a start again that nothing else asks for.
+        "restart": profile.restart,
         # A version never changes what it holds, so where it was had from does not matter.
         "weights": model.source.version or model.source.from_,
     }
     # What is absent leaves no trace: a field that a later version adds is absent
     # from every model there is, and upgrading to that version restarts none.
-    told = {key: value for key, value in runs.items() if value not in (None, [])}
+    told = {key: value for key, value in runs.items() if value not in (None, [], {}, "")}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -50,55 +63,97 @@ class Effect(StrEnum):
     RESTARTS = "its replicas start again"
     MOVES = "replicas move to other nodes"
     COUNTS = "the difference starts or stops"
+    AS_BROUGHT = "as if each model wrote it"
     NOTHING = "nothing that runs is touched"
 
 
-_R, _M, _C, _N = Effect
+_R, _M, _C, _A, _N = Effect
+
+
+def _all(effect: Effect, keys: str) -> dict[str, Effect]:
+    return dict.fromkeys(keys.split(), effect)
+
 
 EFFECTS: Mapping[str, Mapping[str, Effect]] = MappingProxyType(
     {
-        "model": {
-            "name": _R,
-            "description": _N,
-            "aliases": _N,
-            "owner": _N,
-            "kind": _R,
-            "class": _N,
-            "state": _C,
-            "source": _R,
-            "context_length": _R,
-            "max_output": _N,
-            "profiles": _C,
-        },
+        "model": _all(_R, "name kind source context_length")
+        | _all(_C, "state external profiles scaling")
+        | _all(_N, "extends description aliases owner tags license capabilities unlisted replaced_by protect")
+        | _all(_N, "max_output class health rollout routing access"),
         # The `from` of a path is what is run; that of a version is only where it is had.
-        "source": {"from": _N, "version": _R, "sha256": _N},
-        "profile": {
-            "name": _R,
-            "engine": _R,
-            "gpu": _R,
-            "replicas": _C,
-            "priority": _N,
-            "weight": _N,
-            "parallel": _R,
-            "context": _R,
-            "cpu_cores": _R,
-            "threads": _R,
-            "memory_gib": _R,
-            "node_selector": _N,
-            "args": _R,
-            "start_timeout": _N,
-            "drain_timeout": _N,
-        },
-        "gpu": {"class": _R, "count": _R},
-        "server.yaml": dict.fromkeys(
-            ("schema", "cluster", "gateways", "operators", "mirror", "node_grace", "policy"), _N
+        "source": _all(_R, "version mmproj draft chat_template adapters")
+        | _all(_N, "from sha256 checksums revision files ignore format token_ref prefetch retain"),
+        "adapter": _all(_R, "name source scale"),
+        "external": _all(_N, "base_url key_ref served_name timeout"),
+        "profile": _all(
+            _R, "name engine engine_version binary command gpu parallel context cpu_cores threads memory_gib"
         )
-        | {"nodes": _M},
-        "node": {"name": _M, "drained": _M} | dict.fromkeys(("address", "key_sha256", "labels"), _N),
-        "caller": {"name": _N, "key_sha256": _N},
-        "mirror": {"base": _N, "api": _N, "retain": _N},
-        "policy": {"max_removals": _N},
-        "client key": {"name": _N, "sha256": _N, "models": _N},
+        | _all(_R, "tp pp kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch utilisation")
+        | _all(_R, "speculative args env env_from restart")
+        | _all(_C, "replicas")
+        | _all(_N, "priority weight spill memory_claim disk node_selector anti_affinity placement keep_within")
+        | _all(_N, "start_timeout drain_timeout min_tps"),
+        "speculative": _all(_R, "method tokens min_probability"),
+        "gpu": _all(_R, "class count slice") | _all(_N, "vendor name memory compute_capability"),
+        "scaling": _all(_C, "min max target window up_delay down_delay idle_timeout schedule warm")
+        | _all(_N, "max_cold_wait"),
+        "target": _all(_C, "concurrency slots queue rps kv"),
+        "schedule entry": _all(_C, "cron time_zone min max"),
+        "health": _all(_N, "path inference interval timeout failures no_progress_timeout expect_gpu"),
+        "rollout": _all(_N, "strategy max_surge max_unavailable auto_return canary freeze"),
+        "canary": _all(_N, "weight duration"),
+        "routing": _all(_N, "strategy queue time_limits retries fallbacks parameters concurrency loading_feedback"),
+        "queue": _all(_N, "size max_wait"),
+        "time limits": _all(_N, "first_token between_tokens whole"),
+        "fallback": _all(_N, "on to"),
+        "parameters": _all(_N, "strip set"),
+        "access": _all(_N, "allow deny visibility preemption cost"),
+        "cost": _all(_N, "input cached_input output"),
+        "server.yaml": _all(_M, "nodes")
+        | _all(_C, "state")
+        | _all(_A, "cards defaults blocks")
+        | _all(_N, "schema cluster gateways operators mirror node_grace policy engines notifications freeze"),
+        "node": _all(_M, "name drained") | _all(_N, "address key_sha256 labels cards_out engines ssh"),
+        "node engine": _all(_N, "name version"),
+        "ssh": _all(_N, "user host port key_ref"),
+        "caller": _all(_N, "name key_sha256"),
+        "card": _all(_A, "name class") | _all(_N, "count"),
+        "mirror": _all(_N, "base api former_bases retain reserve parallel_nodes release_for_fetch"),
+        "policy": _all(_N, "max_removals required licenses unpinned_sources min_tps max_start_time quotas"),
+        "quota": _all(_N, "owner class cards memory_gib replicas"),
+        "engine build": _all(_N, "name version platform backend from sha256"),
+        "notification": _all(_N, "name kind url_ref on owners delay"),
+        "freeze window": _all(_N, "name cron time_zone duration"),
+        "client key": _all(_N, "name sha256 owner models expires limits budget"),
+        "limits": _all(_N, "rpm tpm concurrency"),
+        "budget": _all(_N, "amount unit period"),
     }
 )
-"""By the title of a type and the key in the file. A test changes every field of a model and compares."""
+"""By the title of a type and the key in the file: what the change does once the field acts. A test changes
+every field of a model and compares."""
+
+
+def effect_of(at: tuple[str, ...]) -> Effect:
+    """What the change of one field of a model does to what runs now.
+
+    Args:
+        at: the way to it, in which lists go by the names of their entries: `profiles`, `gpu`, `parallel`.
+    """
+    kind: type[BaseModel] = Model
+    effect, steps = Effect.NOTHING, iter(at)
+    for step in steps:
+        found = next(((n, f) for n, f in kind.model_fields.items() if (f.alias or n) == step), None)
+        if found is None:
+            break
+        name, field = found
+        mark = mark_of(kind, name)
+        if mark is not None and not mark.values:
+            return Effect.NOTHING
+        effect = EFFECTS[str(kind.model_config["title"])][step]
+        inner = next(types_in(field.annotation), None)
+        if inner is None:
+            break
+        kind = inner
+        if str(field.annotation).startswith("tuple"):
+            next(steps, None)
+    return effect

@@ -11,9 +11,11 @@ import json
 from functools import cache
 from typing import Any, TypeAlias
 
-from llmgw.catalog.fields import FORMS, Strict
+from llmgw.catalog.fields import Strict
+from llmgw.catalog.forms import FORMS
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
+from llmgw.catalog.planned import KEYWORD
 from llmgw.catalog.problem import Steps
 from llmgw.catalog.server import Server
 
@@ -53,7 +55,18 @@ def _tidy(part: Any, *, named: bool = False) -> Any:
     }
     if "description" in tidy:
         tidy["description"] = " ".join(tidy["description"].split())
+    if (words := tidy.pop(KEYWORD, None)) is not None:
+        tidy["description"] = f"{tidy.get('description', '')} {planned(words)}".strip()
+    for pattern, inner in tidy.pop("patternProperties", {}).items():
+        # pydantic would let a key pass that is not of the form.
+        tidy["additionalProperties"] = inner
+        tidy["propertyNames"] = {**tidy.get("propertyNames", {}), "pattern": pattern}
     return tidy
+
+
+def planned(words: str) -> str:
+    """The sentence about a field that does not act yet, or whose values in `words` do not."""
+    return f"*Planned*: {words} {'do' if words else 'it does'} not act yet.".replace("  ", " ")
 
 
 def node(kind: type[Strict], at: Steps) -> Schema:

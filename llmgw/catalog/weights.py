@@ -2,55 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from llmgw.catalog.origin import origin
 from llmgw.catalog.problem import Finding, shorten
 from llmgw.catalog.source import Source
 
-_LATER = {
-    "modelscope": "https://www.modelscope.cn/models/OWNER/NAME/resolve/REVISION/FILE",
-    "s3": "https://BUCKET.s3.REGION.amazonaws.com/FILE",
-    "gs": "https://storage.googleapis.com/BUCKET/FILE",
-    "oci": "https://… of the file itself",
-    "mirror": "the URL that the version was fetched from",
-}
-"""Schemes that are not there yet, and what to write until they are."""
+_REPOSITORY = r"[\w.-]+/[\w.-]+(@[^/@]+)?(/.+)?"
+_BUCKET = r"[a-z0-9][a-z0-9._-]+/.+"
+
+FORMS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "modelscope": (_REPOSITORY, "modelscope://OWNER/NAME@REVISION/FILE"),
+        "s3": (_BUCKET, "s3://BUCKET/FILE"),
+        "gs": (_BUCKET, "gs://BUCKET/FILE"),
+        "oci": (r"[^/\s]+/[^\s@]+(@sha256:[0-9a-f]{64})?", "oci://REGISTRY/NAME:TAG"),
+    }
+)
+"""By scheme: what stands after `//`, and the same for people."""
+
+_HELD = r"mirror:[a-z0-9][a-z0-9._-]{0,62}/[a-z0-9][a-z0-9._-]{0,62}/?"
+_EVERY = "https, http, file, hf, modelscope, s3, gs, oci and mirror"
 
 _AT = ("from",)
+_FETCHED = ("version", "sha256", "checksums", "revision", "files", "ignore", "token_ref", "prefetch", "retain")
+"""What only weights that are fetched have."""
 
 
 def problems(source: Source) -> Iterator[Finding]:
     """What is wrong with a source that fits the types. Ways begin at the model."""
-    for found in (*_from(source), *_beside(source)):
+    for found in (*_from(source.from_, _AT), *_beside(source), *_selecting(source)):
         yield found._replace(at=("source", *found.at))
+    for index, adapter in enumerate(source.adapters):
+        for found in _from(adapter.source, ("adapters", index, "source")):
+            yield found._replace(at=("source", *found.at))
 
 
 def _beside(source: Source) -> Iterator[Finding]:
     if source.is_path:
-        for key in ("version", "sha256"):
-            if getattr(source, key) is not None:
+        for key in _FETCHED:
+            if getattr(source, key):
                 why = "a path is read in place, so nothing is kept under a version and nothing is checked on arrival"
                 yield Finding((key,), f"`{key}` is beside a path", why, "take it out, or write `from: file://…`")
+    elif source.from_.startswith("mirror:"):
+        if source.version is not None:
+            why = "`from` names the version already"
+            yield Finding(("version",), "`version` is beside a version the mirror holds", why, "take it out")
     elif source.version is None:
         why = "the mirror keeps the weights as name/version/, and a new build is told from an old one by it"
         yield Finding(("version",), "the source has no `version`", why, "add `version:`, the build or its date")
 
 
-def _from(source: Source) -> Iterator[Finding]:
-    written = source.from_
+def _selecting(source: Source) -> Iterator[Finding]:
+    """What says which files are fetched, and how they are known again."""
+    if source.sha256 and source.checksums:
+        why = "`sha256` is of one file, and `checksums` of several"
+        yield Finding(("checksums",), "`sha256` and `checksums` are both there", why, "take one of them out")
+    repository = re.match(r"(hf|modelscope)://", source.from_)
+    for key in ("revision", "files", "ignore"):
+        if getattr(source, key) and not repository and not (key != "revision" and source.from_.endswith("/")):
+            why = "only a repository of models has it: hf:// or modelscope://"
+            yield Finding((key,), f"`{key}` is beside one file", why, "take it out, or name a repository in `from`")
+    for key in ("files", "ignore"):
+        for index, pattern in enumerate(getattr(source, key)):
+            if pattern.startswith("/") or ".." in pattern.split("/"):
+                why = "it is looked for below the source"
+                yield Finding((key, index), f"`{key}` has a path that leads away", why, "write it from the source on")
+
+
+def _from(written: str, at: tuple[str | int, ...]) -> Iterator[Finding]:
+    for found in _form(written):
+        what = found.what if at == _AT else found.what.replace("`from`", "`source` of the adapter")
+        yield found._replace(at=at, what=what)
+
+
+def _form(written: str) -> Iterator[Finding]:
     if not written.isprintable() or " " in written:
         why = "there is a space or an invisible character in it"
         yield Finding(_AT, "`from` is neither a URL nor a path", why, "write a space in a URL as %20")
-    elif source.is_path:
+    elif written.startswith("/"):
         if ".." in written.split("/"):
             yield _upward(written)
+    elif written.startswith("mirror:"):
+        if not re.fullmatch(_HELD, written):
+            why = "it is a name and a version that the mirror holds"
+            yield Finding(_AT, "`from` names no version", why, "write mirror:NAME/VERSION/")
     else:
         yield from _url(written)
 
 
 def _url(written: str) -> Iterator[Finding]:
+    scheme, there, rest = written.partition("://")
+    if there and scheme in {"hf", *FORMS}:
+        yield from _elsewhere(scheme, rest)
+        return
     try:
         url = urlsplit(written)
         has_user, host, _ = "@" in url.netloc, url.hostname, url.port
@@ -61,17 +109,9 @@ def _url(written: str) -> Iterator[Finding]:
     if has_user:
         why = "a user or password is in it, and the repository holds no secrets"
         yield Finding(_AT, "`from` has credentials", why, "take them out, and let the mirror's own file hold them")
-    elif url.scheme == "hf":
-        if origin({"from": written}) is None:
-            why = "it is hf://OWNER/NAME, then @REVISION and /PATTERN where they are wanted"
-            do = "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"
-            yield Finding(_AT, "`from` names no repository", why, do)
-    elif url.scheme in _LATER:
-        why = f"not yet: {url.scheme}: is planned, and the mirror reads hf, https, http and file now"
-        yield Finding(_AT, f"`from` cannot begin with {url.scheme}:", why, f"write {_LATER[url.scheme]}")
     elif url.scheme not in {"http", "https", "file"}:
         shown = shorten(written.partition("?")[0])
-        why = "the mirror reads hf, https, http and file, and nodes read absolute paths"
+        why = f"weights come by {_EVERY}, and nodes read absolute paths"
         yield Finding(
             _AT, f"`from` cannot be `{shown}`", why, "write https://…, file:///… or a path that begins with /"
         )
@@ -84,16 +124,27 @@ def _url(written: str) -> Iterator[Finding]:
         yield from _file(url)
 
 
+def _elsewhere(scheme: str, rest: str) -> Iterator[Finding]:
+    if "@" in rest.partition("/")[0]:
+        why = "a user or password is in it, and the repository holds no secrets"
+        yield Finding(_AT, "`from` has credentials", why, "take them out, and write `token_ref`")
+    elif ".." in rest.split("/"):
+        yield _upward(rest)
+    elif scheme == "hf":
+        if origin({"from": f"hf://{rest}"}) is None:
+            why = "it is hf://OWNER/NAME, then @REVISION and /PATTERN where they are wanted"
+            do = "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"
+            yield Finding(_AT, "`from` names no repository", why, do)
+    elif not re.fullmatch(FORMS[scheme][0], rest):
+        like = FORMS[scheme][1]
+        yield Finding(_AT, f"`from` is no {scheme} source", f"it is not of the form {like}", f"write {like}")
+
+
 def _file(url: SplitResult) -> Iterator[Finding]:
-    name = unquote(url.path.rpartition("/")[2])
     if ".." in unquote(url.path).split("/"):
         yield _upward(url.path)
-    elif not name:
-        why = "not yet: several files as one version are planned, and one file is fetched now"
-        yield Finding(_AT, "`from` names no file", why, "write the URL of the one file")
-    elif "*" in name:
-        why = "not yet: patterns are planned, and one file is fetched now"
-        yield Finding(_AT, "`from` is a pattern", why, "write the URL of the one file")
+    elif not url.path:
+        yield Finding(_AT, "`from` names no file", "it ends after its host", "write the path of a file or a folder too")
 
 
 def _upward(path: str) -> Finding:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw.catalog.fields import NAME
+from llmgw.catalog.forms import NAME
 from llmgw.cli.ending import silence
 from llmgw.errors import Misused, OperatorError, Refused
 

@@ -58,6 +58,10 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
         if not key:
             ready[name] = ()
             continue
+        if entry.model.source.is_later:
+            why = "nobody fetches yet what its source names: that form is planned"
+            held[name] = Held(name, why, next="name a file by https:// or hf://", model=name, stalled=True)
+            continue
         holding = holdings.get(key)
         if holding is not None and holding.state is HoldingState.PRESENT:
             ready[name] = holding.files
@@ -66,7 +70,7 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
                 ready[name] = files[key]  # a node may hold it already, or have it from another
             else:
                 held[name] = _away(name, wanted)
-        elif entry.model.state == "stopped":
+        elif entry.stopped:
             held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
         else:
             held[name] = _arriving(entry, holding, memory.fetches.get(key), now, actions, fetches, boot)

@@ -59,10 +59,13 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
     """
     if not seen.server:
         return None
-    models = (WantedModel(canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen) for m in seen.models)
-    return Wanted(
-        seen.commit, 0, Server.model_validate(seen.server), {w.model.name: w for w in models}, applied=seen.applied
+    server = Server.model_validate(seen.server)
+    asleep = server.state == "stopped"
+    models = (
+        WantedModel(canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen, fleet_stopped=asleep)
+        for m in seen.models
     )
+    return Wanted(seen.commit, 0, server, {w.model.name: w for w in models}, applied=seen.applied)
 
 
 def specs(wanted: Wanted) -> tuple[SpecNow, ...]:

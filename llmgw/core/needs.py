@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from llmgw.catalog.gpu import GpuNeed
 from llmgw.catalog.model import Model
-from llmgw.catalog.profile import GpuNeed, Profile
+from llmgw.catalog.profile import Profile
 from llmgw.units import GIB
 from llmgw_agent.protocol import Claim, split_id
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from llmgw.catalog import canonical
-from llmgw.catalog.fingerprint import EFFECTS, Effect
+from llmgw.catalog.fingerprint import Effect, effect_of
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
 from llmgw.core.rollout import counts
 from llmgw.core.simulate import Course
@@ -186,9 +186,4 @@ def _effect(at: Way, entry: WantedModel) -> Effect:
     """What the change of a field does to what runs."""
     if at == ("source", "from") and entry.model.source.is_path:
         return Effect.RESTARTS
-    kind, rest = "model", at
-    if at[0] == "source" and len(at) > 1:
-        kind, rest = "source", at[1:]
-    elif at[0] == "profiles" and len(at) > 2:
-        kind, rest = ("gpu", at[3:]) if at[2] == "gpu" and len(at) > 3 else ("profile", at[2:])
-    return EFFECTS[kind][rest[0]]
+    return effect_of(at)

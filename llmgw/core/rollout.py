@@ -67,8 +67,7 @@ def counts(entry: WantedModel | None) -> dict[str, int]:
     """Replicas wanted of each profile: none of a model that is stopped or gone."""
     if entry is None:
         return {}
-    running = entry.model.state == "running"
-    return {p.name: p.replicas if running else 0 for p in entry.model.profiles}
+    return {name: 0 if entry.stopped else count for name, count in entry.model.counts().items()}
 
 
 def turn(

@@ -98,7 +98,7 @@ def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str) -> Ta
     rows = tuple(replicas)
     serving = any(r.state in (Serving.READY, Serving.SILENT) for r in rows)
     wanted = sum(counts(entry).values())
-    if model.state == "stopped" or not wanted:
+    if entry.stopped or not wanted:
         why = "it is stopped"
     return TableModel(
         name=model.name,
@@ -107,9 +107,14 @@ def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str) -> Ta
         description=model.description,
         aliases=model.aliases,
         owner=model.owner,
+        tags=model.tags,
+        license=model.license,
+        capabilities=tuple(str(word) for word in model.capabilities),
+        unlisted=model.unlisted,
+        replaced_by=model.replaced_by or "",
         max_output=model.max_output,
         created=entry.since,
-        state="stopped" if model.state == "stopped" or not wanted else "running",
+        state="stopped" if entry.stopped or not wanted else "running",
         why="" if serving else why,
         wanted=wanted,
         replicas=rows,

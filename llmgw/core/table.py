@@ -46,6 +46,13 @@ class TableModel(Struct, frozen=True, omit_defaults=True):
     description: str = ""
     aliases: tuple[str, ...] = ()
     owner: str = ""
+    tags: tuple[str, ...] = ()
+    license: str = ""
+    capabilities: tuple[str, ...] = ()
+    unlisted: bool = False
+    """Left out of the list of models; who knows its name can use it."""
+    replaced_by: str = ""
+    """The model to go to in its place; empty: it stays."""
     max_output: int | None = None
     created: int = 0
     """UTC seconds of the commit that first asked for it as it is; 0 is unknown."""

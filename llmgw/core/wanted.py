@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from llmgw.catalog.check import Catalog
+from llmgw.catalog.check import SERVER, Catalog
 from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.lock import Lock
@@ -21,6 +21,8 @@ from llmgw.catalog.server import Server
 
 ALLOW_REMOVALS = "Llmgw-Allow-Removals"
 """The trailer that lets a commit remove this many models."""
+
+_PROTECTED = "not removed: it is protected; take `protect` out of its file in one commit, and remove it in the next"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class WantedModel:
     """Why this is not what the head says: a sentence. Empty: it is."""
     lock: Lock | None = None
     """What its source was found to be. None: it was not locked, or that is not known any more."""
+    fleet_stopped: bool = False
+    """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether none of it is to run."""
+        return self.fleet_stopped or self.model.state == "stopped"
 
     @cached_property
     def outcomes(self) -> Mapping[str, str]:
@@ -111,6 +120,10 @@ def judge(
     for name, kept in sorted(before.items()):
         if name not in models and (why := _why_frozen(name, kept, catalog)):
             models[name] = replace(kept, frozen=why)
+    for name, kept in sorted(before.items()):
+        if name not in models and kept.model.protect:
+            models[name] = replace(kept, frozen=_PROTECTED)
+    models = {n: replace(m, fleet_stopped=server.state == "stopped") for n, m in models.items()}
     wanted = Wanted(
         commit=commit,
         committed_at=committed_at,
@@ -174,7 +187,7 @@ def _agree(one: Lock | None, other: Lock | None) -> bool | None:
 
 def _why_frozen(name: str, kept: WantedModel, catalog: Catalog) -> str:
     if name in catalog.frozen:
-        mine = [p for p in catalog.problems if p.model == name or p.path == kept.path]
+        mine = [p for p in catalog.problems if p.model == name or p.path in {kept.path, SERVER}]
         return f"stays as it was at {kept.commit[:8]}: {mine[0].line_form() if mine else 'its file has a problem'}"
     if catalog.unreadable_paths:
         return f"not removed while {', '.join(catalog.unreadable_paths[:3])} cannot be read"

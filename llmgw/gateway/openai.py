@@ -179,7 +179,7 @@ def _said(body: bytes) -> dict[str, Any]:
 
 
 def model_list(models: Iterable[TableModel]) -> bytes:
-    return msgspec.json.encode({"object": "list", "data": [_entry(m, m.name) for m in models]})
+    return msgspec.json.encode({"object": "list", "data": [_entry(m, m.name) for m in models if not m.unlisted]})
 
 
 def model_entry(model: TableModel, name: str) -> bytes:
@@ -203,13 +203,17 @@ def _entry(model: TableModel, name: str) -> dict[str, Any]:
             "input_modalities": ["text"],
             "output_modalities": ["embeddings" if model.kind == "embedding" else "text"],
         },
-        "capabilities": {"chat": ["chat", "completion"]}.get(model.kind, [model.kind]),
+        "capabilities": [*{"chat": ["chat", "completion"]}.get(model.kind, [model.kind]), *model.capabilities],
         "aliases": list(model.aliases),
         "status": _status(model),
     }
-    if model.why:
-        entry["why"] = model.why
-    return entry
+    optional = {
+        "tags": list(model.tags),
+        "license": model.license,
+        "replaced_by": model.replaced_by,
+        "why": model.why,
+    }
+    return entry | {key: value for key, value in optional.items() if value}
 
 
 def _status(model: TableModel) -> str:

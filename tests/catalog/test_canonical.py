@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from catalog.written import MODEL, SERVER, as_yaml, changed
+from catalog.written import MODEL, SERVER, WIDE, WIDE_KEY, WIDE_SERVER, as_yaml, changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,19 +17,34 @@ from llmgw.catalog import canonical
 from llmgw.catalog.check import read_models, read_server
 from llmgw.catalog.fields import Strict
 from llmgw.catalog.fingerprint import fingerprint
+from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 from llmgw.catalog.scalars import resolve
+from llmgw.catalog.server import Server
 from llmgw.catalog.source import Source
 
 
 def defaults(kind: type[Strict]) -> dict[str, Any]:
-    """What stands for each field that is not written."""
-    fields = {field.alias or name: field for name, field in kind.model_fields.items() if not field.is_required()}
-    return {key: list(f.default) if isinstance(f.default, tuple) else f.default for key, f in fields.items()}
+    """What stands for each field that is not written, where it does not depend on others."""
+    fields = {
+        field.alias or name: field
+        for name, field in kind.model_fields.items()
+        if not field.is_required() and field.default_factory is None
+    }
+    return {key: written(field.default) for key, field in fields.items()}
 
 
-DURATIONS = {"start_timeout", "drain_timeout"}
+def written(value: Any) -> Any:
+    """A value of the types as a file has it."""
+    if isinstance(value, Strict):
+        return value.model_dump(mode="json", by_alias=True)
+    return list(value) if isinstance(value, tuple) else value
+
+
+DURATIONS = {"start_timeout", "drain_timeout", "down_delay", "interval", "max_wait"}
+SIZES = {"memory_gib": "GiB"}
+UNORDERED = {"aliases", "profiles", "tags", "capabilities"}
 
 
 def one(data: bytes) -> Model:
@@ -51,7 +66,7 @@ def wordings(value: Any, dice: random.Random, key: str = "") -> str:
             return "{" + ", ".join(f"{wordings(k, dice)}: {wordings(value[k], dice, k)}" for k in keys) + " }"
         case list():
             items = list(value)
-            if key in {"aliases", "profiles"}:
+            if key in UNORDERED:
                 dice.shuffle(items)
             return "[" + ", ".join(wordings(item, dice) for item in items) + " ]"
         case None:
@@ -60,9 +75,13 @@ def wordings(value: Any, dice: random.Random, key: str = "") -> str:
             quoted = [json.dumps(value), "'" + value.replace("'", "''") + "'"]
             plain = re.fullmatch(r"[a-z][a-z0-9_./-]*", value) and isinstance(resolve(value), str)
             return dice.choice([*quoted, value] if plain else quoted)
-        case int() | float() if key in DURATIONS:
+        case int() | float() if key in DURATIONS and not isinstance(value, bool):
             spelled = [f"{value}s", f'"{value / 60!r}m"' if (value / 60).is_integer() else f"{value}s"]
             return dice.choice([*numbers(value), *spelled])
+        case bool():
+            return dice.choice(["true", "True", "TRUE"] if value else ["false", "False", "FALSE"])
+        case int() | float() if key in SIZES:
+            return dice.choice([*numbers(value), f"{value}{SIZES[key]}", f'"{value * 1024}MiB"'])
         case _:
             return dice.choice(numbers(value))
 
@@ -98,6 +117,10 @@ def profiles(draw: Any, name: str) -> dict[str, Any]:
             args=st.lists(st.sampled_from(["--mlock", "on", "--seed", "7"]), max_size=3),
             start_timeout=st.integers(1, 7200),
             drain_timeout=st.integers(1, 7200),
+            spill=st.booleans(),
+            placement=st.sampled_from(["spread", "binpack"]),
+            env=st.dictionaries(st.sampled_from(["A", "B", "C"]), texts, max_size=2),
+            restart=texts,
         )
     )
 
@@ -115,9 +138,29 @@ def models(draw: Any) -> dict[str, Any]:
         owner=texts,
         kind=st.sampled_from(["chat", "completion"]),
         state=st.sampled_from(["running", "stopped"]),
+        tags=st.lists(names, max_size=3, unique=True),
+        license=texts,
+        capabilities=st.lists(st.sampled_from(["json", "tools", "vision"]), max_size=3, unique=True),
+        unlisted=st.booleans(),
+        health=optional(interval=st.integers(1, 60), inference=st.booleans()),
+        routing=optional(
+            retries=st.integers(0, 9),
+            queue=optional(size=st.integers(0, 99), max_wait=st.integers(1, 99)),
+            fallbacks=st.just([{"on": ["full"], "to": "elsewhere"}]),
+            parameters=optional(set=st.dictionaries(st.sampled_from(["a", "b"]), st.integers(-9, 9) | texts)),
+        ),
+        rollout=optional(max_surge=st.integers(1, 9), canary=st.fixed_dictionaries({"weight": st.integers(1, 99)})),
         aliases=st.lists(names, max_size=3, unique=True).filter(lambda a: required["name"] not in a),
     )
-    return required | draw(more) | {"class": draw(st.sampled_from(["guaranteed", "standard", "opportunistic"]))}
+    model = required | draw(more) | {"class": draw(st.sampled_from(["guaranteed", "standard", "opportunistic"]))}
+    return scaled(model, draw) if draw(st.booleans()) else model
+
+
+def scaled(model: dict[str, Any], draw: Any) -> dict[str, Any]:
+    """The same with bounds in place of its counts."""
+    bounds = st.fixed_dictionaries({"max": st.integers(3, 9)}, optional={"min": st.integers(0, 3)})
+    profiles = [{k: v for k, v in p.items() if k != "replicas"} for p in model["profiles"]]
+    return {**model, "profiles": profiles, "scaling": draw(bounds)}
 
 
 def with_defaults(model: dict[str, Any]) -> dict[str, Any]:
@@ -152,25 +195,22 @@ def test_a_spec_is_read_back_as_the_model_it_was_made_of(model):
     assert identity(one(as_yaml(spec))) == identity(first)
 
 
-def test_a_spec_has_every_default_written_out():
+def test_a_spec_has_every_default_that_says_something_written_out():
     spec = canonical.spec(one(as_yaml(MODEL)))
 
+    # What is absent or empty says nothing, and what does not act yet is not there before it is set.
     assert spec["profiles"][0] == {
         "name": "cpu",
         "engine": "llamacpp",
-        "gpu": None,
         "replicas": 1,
         "priority": 100,
         "weight": 1,
         "parallel": 1,
-        "context": None,
-        "cpu_cores": None,
-        "threads": None,
         "memory_gib": 8,
-        "node_selector": {},
-        "args": [],
+        "mmap": True,
         "start_timeout": 600,
         "drain_timeout": 60,
+        "restart": "",
     }
     assert [p["name"] for p in spec["profiles"]] == ["cpu", "gpu"]
 
@@ -181,6 +221,17 @@ def test_the_server_has_a_canonical_form_too():
 
     assert json.dumps(canonical.spec(server)) == json.dumps(canonical.spec(turned))
     assert read_server(as_yaml(canonical.spec(server)))[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(Model, WIDE), (Server, WIDE_SERVER), (ClientKey, WIDE_KEY), (Model, MODEL), (Server, SERVER)]
+)
+def test_every_field_is_read_back_as_it_was_written(kind, value):
+    first = kind.model_validate(value, by_name=False)
+
+    again = kind.model_validate(json.loads(json.dumps(canonical.spec(first))), by_name=False)
+
+    assert json.dumps(canonical.spec(again)) == json.dumps(canonical.spec(first))
 
 
 @pytest.mark.parametrize("at", [("colour",), ("profiles", 0, "colour")])

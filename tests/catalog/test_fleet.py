@@ -125,10 +125,12 @@ def test_an_alias_that_is_there_twice_in_one_model_is_said_once():
     assert [p.what for p in fleet(a=as_yaml(named("a", "x", "x"))).problems] == ["the alias x is there twice"]
 
 
-def test_without_server_yaml_that_is_the_problem_and_the_models_are_known():
+def test_without_server_yaml_that_is_the_problem_and_the_models_stay_as_they_were():
+    # What they are read with is in it: without, those that run would start again as something else.
     catalog = read_fleet({"catalog/a.yaml": as_yaml(named("a"))})
 
-    assert (catalog.server, catalog.problems, good(catalog)) == (None, (MISSING_SERVER,), ["a"])
+    assert (catalog.server, catalog.problems, good(catalog)) == (None, (MISSING_SERVER,), [])
+    assert catalog.frozen == ("a",)
     assert str(MISSING_SERVER).startswith("server.yaml: server.yaml is missing\n  because ")
 
 

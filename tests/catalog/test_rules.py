@@ -146,16 +146,15 @@ def test_a_file_by_its_url_is_a_source(written):
 @pytest.mark.parametrize(
     ("written", "what", "do"),
     [
-        (
-            "modelscope://Qwen/Qwen3/x.gguf",
-            "`from` cannot begin with modelscope:",
-            "write https://www.modelscope.cn/models/OWNER/NAME/resolve/REVISION/FILE",
-        ),
+        ("modelscope://Qwen", "`from` is no modelscope source", "write modelscope://OWNER/NAME@REVISION/FILE"),
         ("hf://Qwen", "`from` names no repository", "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"),
         ("hf://Qwen/a b@main", "`from` is neither a URL nor a path", "write a space in a URL as %20"),
         ("hf://Qwen/Qwen3@", "`from` names no repository", "write it like hf://Qwen/Qwen3-8B-GGUF@main/*Q4_K_M*.gguf"),
-        ("s3://bucket/x.gguf", "`from` cannot begin with s3:", "write https://BUCKET.s3.REGION.amazonaws.com/FILE"),
-        ("mirror:coder/v1/", "`from` cannot begin with mirror:", "write the URL that the version was fetched from"),
+        ("s3://bucket", "`from` is no s3 source", "write s3://BUCKET/FILE"),
+        ("s3://bucket/../x.gguf", "`from` has `..` in it: bucket/../x.gguf", "write the path itself"),
+        ("gs://Bucket/x.gguf", "`from` is no gs source", "write gs://BUCKET/FILE"),
+        ("oci://registry", "`from` is no oci source", "write oci://REGISTRY/NAME:TAG"),
+        ("hf://ana:hunter@huggingface.co/x", "`from` has credentials", "take them out, and write `token_ref`"),
         (
             "ftp://host/x.gguf",
             "`from` cannot be `ftp://host/x.gguf`",
@@ -172,9 +171,7 @@ def test_a_file_by_its_url_is_a_source(written):
         ("https:///x.gguf", "`from` has no host", "write https://HOST/PATH"),
         ("https://host:99999/x", "`from` is no URL", "write https://HOST/PATH"),
         ("https://[x", "`from` is no URL", "write https://HOST/PATH"),
-        ("https://example.com/models/", "`from` names no file", "write the URL of the one file"),
-        ("https://example.com", "`from` names no file", "write the URL of the one file"),
-        ("https://example.com/*Q4*.gguf", "`from` is a pattern", "write the URL of the one file"),
+        ("https://example.com", "`from` names no file", "write the path of a file or a folder too"),
         ("https://example.com/a b.gguf", "`from` is neither a URL nor a path", "write a space in a URL as %20"),
         ("file:///srv/../etc/shadow", "`from` has `..` in it: /srv/../etc/shadow", "write the path itself"),
         ("https://example.com/%2e%2e/x", "`from` has `..` in it: /%2e%2e/x", "write the path itself"),
@@ -184,12 +181,24 @@ def test_a_source_that_cannot_be_fetched(written, what, do):
     assert judged(source(written, version="v1")) == [(what, do)]
 
 
-def test_what_is_not_there_yet_says_so():
-    text = as_yaml(changed(MODEL, source("oci://registry/x", version="v1")))
+@pytest.mark.parametrize(
+    "written",
+    [
+        "modelscope://Qwen/Qwen3@v1/x.gguf",
+        "s3://bucket/x.gguf",
+        "gs://bucket/a/x.gguf",
+        "oci://registry.lab:5000/models/x:v1",
+        "https://example.com/models/",
+        "https://example.com/*Q4*.gguf",
+        "mirror:coder/v1/",
+    ],
+)
+def test_a_source_that_nobody_fetches_yet_is_good_and_noted(written):
+    more = {} if written.startswith("mirror:") else {"version": "v1"}
+    found = read_models("catalog/a.yaml", as_yaml(changed(MODEL, source(written, **more))))
 
-    (problem,) = read_models("catalog/a.yaml", text).problems
-
-    assert problem.why.startswith("not yet: oci: is planned")
+    assert found.problems == ()
+    assert [note.field for note in found.notes] == ["source.from"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.written import GONE, KEY, MODEL, SERVER, as_yaml, changed
+from catalog.written import GONE, KEY, MODEL, SERVER, WIDE, WIDE_KEY, WIDE_SERVER, as_yaml, changed
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
@@ -17,6 +17,7 @@ from llmgw.catalog.check import read_fleet, read_models
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import parse
+from llmgw.catalog.profile import Profile
 from llmgw.catalog.server import Server
 from llmgw.cli.schema import drift, write_all
 
@@ -90,6 +91,22 @@ def ways(value: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ..
     return [way for key, part in parts for way in ((*at, key), *ways(part, (*at, key)))]
 
 
+FREE = {"env", "env_from", "set", "checksums", "labels", "blocks"}
+"""Mappings whose keys are the writer's own."""
+
+
+def mappings(sample: dict[str, Any]) -> list[tuple[str | int, ...]]:
+    """The ways to mappings with keys of ours."""
+    found = [()]
+    for at in ways(sample):
+        here: Any = sample
+        for step in at:
+            here = here[step]
+        if isinstance(here, dict) and at[-1] not in FREE:
+            found.append(at)
+    return found
+
+
 def fits(kind: type, value: Any) -> bool:
     try:
         kind.model_validate(value, by_name=False)
@@ -112,23 +129,47 @@ def test_an_editor_and_we_agree_on_a_thousand_broken_files(name):
     assert broken > 0.6 * tried
 
 
-@pytest.mark.parametrize(
-    ("name", "at"),
-    [
-        ("model", ()),
-        ("model", ("source",)),
-        ("model", ("profiles", 0)),
-        ("model", ("profiles", 0, "gpu")),
-        ("server", ()),
-        ("server", ("nodes", 0)),
-        ("server", ("gateways", 0)),
-        ("server", ("mirror",)),
-        ("server", ("policy",)),
-        ("keys", ()),
-    ],
-)
+WIDER = {"model": (Model, WIDE), "server": (Server, WIDE_SERVER), "keys": (ClientKey, WIDE_KEY)}
+
+
+def broken(sample: dict[str, Any]) -> list[tuple[tuple[str | int, ...], Any]]:
+    """A change for each place in a sample: the wrong values in turn, so that each kind of place has several."""
+    return [(at, WRONG[(7 * index) % len(WRONG)]) for index, at in enumerate(ways(sample))]
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_an_editor_and_we_agree_on_every_field_that_is_broken(name):
+    kind, sample = WIDER[name]
+    assert VALIDATORS[name].is_valid(sample)
+    assert fits(kind, sample)
+
+    tried = broken(sample)
+    for at, wrong in tried:
+        value = changed(sample, (at, wrong))
+        assert VALIDATORS[name].is_valid(value) == fits(kind, parse(as_yaml(value)).value), (at, wrong)
+
+    assert len(tried) >= {"model": 150, "server": 60, "keys": 9}[name]
+
+
+ONLY_WE_SAY = {
+    "a size out of range": (("profiles", 0, "disk"), "9999999TiB"),
+    "a duration out of range": (("health", "interval"), "900w"),
+    "a range that ends before it begins": (("profiles", 0, "gpu", "memory"), "80GB..40GB"),
+}
+"""What text stands for is more than a pattern can compare."""
+
+
+@pytest.mark.parametrize("name", ONLY_WE_SAY)
+def test_what_a_pattern_cannot_compare_only_we_say(name):
+    value = changed(WIDE, ONLY_WE_SAY[name])
+
+    assert VALIDATORS["model"].is_valid(value)
+    assert not fits(Model, value)
+
+
+@pytest.mark.parametrize(("name", "at"), [(name, at) for name in WIDER for at in mappings(WIDER[name][1])])
 def test_an_editor_and_we_refuse_a_key_that_is_not_known(name, at):
-    kind, sample = KINDS[name]
+    kind, sample = WIDER[name]
     value = changed(sample, ((*at, "colour"), "red"))
 
     assert not VALIDATORS[name].is_valid(value)
@@ -152,7 +193,7 @@ def test_every_field_says_what_it_is(name):
     whole = schema.of(KINDS[name][0])
 
     for part in (whole, *whole.get("$defs", {}).values()):
-        for key in part["properties"]:
+        for key in part.get("properties", ()):
             described = part["properties"][key].get("description", "")
             assert described.endswith("."), f"{part['title']}: {key}"
 
@@ -164,18 +205,34 @@ def test_the_page_says_what_the_types_say():
     assert reference.fill(PAGE) == PAGE, "run: llmgw schema --write"
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_field_is_in_the_page_with_its_effect_and_its_default(name):
-    whole = schema.of(KINDS[name][0])
+@pytest.mark.parametrize("section", reference.sections(), ids=lambda section: section.title)
+def test_every_field_is_in_the_page_with_its_effect_and_its_default(section):
+    part = schema.of(section.kind)
 
-    for part in (whole, *whole.get("$defs", {}).values()):
-        for key in part["properties"]:
-            assert f"### `{key}`\n" in PAGE
-            assert re.search(rf"^\| [^|]+ \| `{key}` \| [^|]+ \|$", PAGE, re.MULTILINE), f"no effect of {key}"
-            if key not in part.get("required", ()):
-                assert re.search(rf"^\| [^|]+ \| `{key}` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE), (
-                    f"no default of {key}"
-                )
+    assert f"## {section.heading}\n" in PAGE
+    for key in part["properties"]:
+        row = rf"^\| {re.escape(section.heading)} \| `{key}` \| [^|]+ \| "
+        assert f"### `{key}`\n" in PAGE
+        assert re.search(rf"{row}(\*planned\*)? \|$", PAGE, re.MULTILINE), f"no effect of {key}"
+        if key not in part.get("required", ()):
+            assert re.search(rf"{row}[^|]+ \|$", PAGE, re.MULTILINE), f"no default of {key}"
+
+
+@pytest.mark.parametrize("title", reference.EXAMPLES)
+def test_every_section_of_the_page_has_an_example_that_is_read(title):
+    """Each is a piece of a file: what is missing around it is filled in, and nothing of it is refused."""
+    document = parse(reference.EXAMPLES[title].encode())
+    assert document.findings == ()
+    piece = document.value
+    assert isinstance(piece, dict)
+    for kind, sample in ((Model, MODEL), (Server, SERVER), (ClientKey, KEY)):
+        keys = {field.alias or name for name, field in kind.model_fields.items()}
+        if set(piece) <= keys:
+            whole = {**sample, **piece}
+            assert fits(kind, whole), title
+            return
+    assert set(piece) <= {field.alias or name for name, field in Profile.model_fields.items()}
+    assert fits(Model, {**MODEL, "profiles": [{**MODEL["profiles"][0], **piece}]}), title
 
 
 def test_a_page_that_says_something_else_is_put_right():

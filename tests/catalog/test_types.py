@@ -56,7 +56,7 @@ def test_a_problem_reads_like_this_on_one_line():
         pytest.param((*GPU, "replicas"), True, "cannot be `true`", "write one", id="a boolean for a number"),
         pytest.param((*GPU, "replicas"), -1, "cannot be `-1`", "write one in that range", id="a number too low"),
         pytest.param((*GPU, "replicas"), 1.5, "cannot be `1.5`", "write one in that range", id="half a replica"),
-        pytest.param((*GPU, "replicas"), None, "cannot be `null`", "write one", id="nothing for a number"),
+        pytest.param((*GPU, "parallel"), None, "cannot be `null`", "write one", id="nothing for a number"),
         pytest.param((*GPU, "memory_gib"), 0, "cannot be `0`", "write one in that range", id="no memory"),
         pytest.param((*GPU, "start_timeout"), "soon", "cannot be `soon`", "write one like `15m`", id="no duration"),
         pytest.param((*GPU, "start_timeout"), " 15m", "cannot be ` 15m`", "write one like `15m`", id="a space"),

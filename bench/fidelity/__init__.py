@@ -1,1 +1,0 @@
-"""How true the estimates come: every row that was measured, beside what is worked out for it."""

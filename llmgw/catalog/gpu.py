@@ -1,0 +1,34 @@
+"""The cards a replica needs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from llmgw.catalog.fields import Name, NumberSpan, SizeSpan, Strict, Whole, Word
+from llmgw.catalog.planned import Planned
+
+Vendor = Literal["nvidia", "amd", "intel"]
+
+
+class GpuNeed(Strict):
+    """The cards a replica needs. Every field that is written must fit."""
+
+    model_config = ConfigDict(title="gpu")
+
+    class_: Annotated[Name, Field(alias="class")]
+    """A card's class as nodes report it, the product and its memory, or its name in `cards` of server.yaml:
+    `l40s-48g`."""
+    count: Annotated[Whole, Field(ge=1, le=64)] = 1
+    """How many cards one replica takes, all on one node and of one class."""
+    vendor: Annotated[Vendor | None, Planned()] = None
+    """Who made the card. Absent: anybody."""
+    name: Annotated[Word | None, Planned()] = None
+    """A part of the product's name as its driver says it, in any case: `RTX 4090`. Absent: any product."""
+    memory: Annotated[SizeSpan | None, Planned()] = None
+    """The memory of one card, as its driver reports it: `40GB..`. Absent: any size."""
+    compute_capability: Annotated[NumberSpan | None, Planned()] = None
+    """Of NVIDIA's cards, what they can do: `8.0..` for bfloat16. Absent: any."""
+    slice: Annotated[Word | None, Planned()] = None
+    """A part of a card in place of a whole one: `1g.10gb` of NVIDIA's MIG. Absent: whole cards."""
