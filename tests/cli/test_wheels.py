@@ -34,6 +34,7 @@ def test_both_wheels_install_and_work_from_another_directory(tmp_path):
     where = run("-c", "import llmgw, llmgw_agent; print(llmgw.__file__, llmgw_agent.__file__)")
     checked = run("-m", "llmgw", "validate", str(ROOT / "examples/catalog"))
     packed = run("-c", "from llmgw.cli.demo import example; print(sorted(example()))")
+    tables = run("-c", "from llmgw.planning.cards import cards; print(len(cards()))")
     agent = run("-m", "llmgw_agent", "--version")
 
     assert [w.name.split("-")[0] for w in wheels] == ["llmgw", "llmgw_agent"]
@@ -41,3 +42,4 @@ def test_both_wheels_install_and_work_from_another_directory(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert packed.stdout.strip() == "['catalog/smollm2.yaml', 'server.yaml']", packed.stderr
     assert agent.returncode == 0, agent.stderr
+    assert tables.stdout.strip() == "120", tables.stderr

@@ -1,0 +1,112 @@
+"""`llmgw estimate` as a person and a program use it."""
+
+import json
+
+import pytest
+from headers import write_header
+
+from bench.fidelity.points import DATA
+from llmgw.cli.demo import model_file
+from llmgw.cli.main import run
+
+QWEN3 = str(DATA / "headers/qwen3-30b-a3b-q4k.gguf.header")
+
+
+def test_the_json_form_has_every_term_with_its_place_and_basis(capsys):
+    assert run(["estimate", str(model_file()), "--context", "8192", "--parallel", "4", "--cpu-only", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    terms = {term["term"]: term for term in found["terms"]}
+    assert (found["architecture"], found["context"], found["parallel"], found["ways"]) == ("llama", 8192, 4, [])
+    assert terms["kv_cache"] == {
+        "term": "kv_cache",
+        "where": "host",
+        "bytes": 188_743_680,
+        "basis": "from the header",
+    }
+    assert {"weights_host_mmap", "output_buffer", "compute_buffer", "engine"} <= set(terms)
+    assert found["totals"] == {"host_bytes": sum(t["bytes"] for t in found["terms"]), "card_bytes": 0}
+
+
+def test_the_engine_s_own_flags_change_the_terms(capsys):
+    def kv(*flags):
+        run(["estimate", QWEN3, "--context", "32768", "--json", *flags])
+        terms = json.loads(capsys.readouterr().out)["terms"]
+        return {term["term"]: term["bytes"] / 2**20 for term in terms}
+
+    assert kv()["kv_cache"] == 3072
+    assert kv("--kv-type-k", "q8_0", "--kv-type-v", "q8_0")["kv_cache"] == 1632
+    assert kv("--no-flash-attention")["compute_buffer"] == pytest.approx(2150.01, rel=0.01)
+    assert kv("--ubatch", "2048")["compute_buffer"] == pytest.approx(480.07, rel=0.01)
+    assert kv("--kv-unified", "--parallel", "4")["output_buffer"] == pytest.approx(2.32, abs=0.01)
+
+
+def test_a_header_alone_is_weighed_by_its_size(capsys):
+    run(["estimate", QWEN3, "--size", "18GB", "--context", "4096"])
+
+    assert "17,166.14" in capsys.readouterr().out
+
+
+def test_cards_are_named_or_sized_and_what_is_short_is_said(capsys):
+    run(["estimate", QWEN3, "--context", "32768", "--card", "RTX 3060"])
+
+    text = capsys.readouterr().out
+    assert "weights_gpu0" in text
+    assert "does not fit: card 0: 19.4 GiB are needed and 11.6 GiB can be had" in text
+
+
+def test_explain_says_which_figures_gave_each_term(capsys):
+    run(["estimate", QWEN3, "--context", "4096", "--explain"])
+
+    assert "4096 cells in 1 streams, 48 layers, f16/f16" in capsys.readouterr().out
+
+
+def test_an_unknown_architecture_is_said(tmp_path, capsys):
+    write_header(tmp_path / "m.gguf", architecture="brand-new")
+
+    run(["estimate", str(tmp_path / "m.gguf"), "--size", "10GiB"])
+
+    assert "unknown architecture 'brand-new', by the file's size only" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["/nowhere.gguf"], 4, "No such file"),
+        ([__file__], 4, "does not begin with GGUF"),
+        ([QWEN3, "--size", "many"], 64, "is not a size"),
+        ([QWEN3, "--size", "0"], 4, "its size is 0"),
+        ([QWEN3, "--card", "4711"], 64, "the table of cards has none of that name"),
+        ([QWEN3, "--kv-type-v", "q8_0", "--no-flash-attention"], 4, "values in fewer bits need it"),
+        ([QWEN3, "--card", "24GiB", "--tensor-split", "1,2"], 64, "is not a number for each of 1 cards"),
+        ([QWEN3, "--parallel", "0"], 64, "parallel"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence_and_a_code(words, code, said, capsys):
+    assert run(["estimate", *words]) == code
+
+    text = capsys.readouterr().err
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_an_adapter_alone_is_no_model(tmp_path, capsys):
+    write_header(tmp_path / "a.gguf", {}, general={"general.type": "adapter", "adapter.type": "lora"})
+
+    assert run(["estimate", str(tmp_path / "a.gguf")]) == 4
+    assert "name the model, and this file with --lora" in capsys.readouterr().err
+
+
+def test_all_parts_of_a_set_are_weighed(tmp_path, capsys):
+    for number in (1, 2):
+        data = write_header(tmp_path / f"m-0000{number}-of-00002.gguf", general={"split.count": 2})
+        (tmp_path / f"m-0000{number}-of-00002.gguf").write_bytes(data + bytes(1 << 20))
+
+    first = str(tmp_path / "m-00001-of-00002.gguf")
+    assert run(["estimate", first, "--json"]) == 0
+    terms = json.loads(capsys.readouterr().out)["terms"]
+    assert next(t["bytes"] for t in terms if t["term"] == "weights_host_mmap") == 2 * (len(data) + (1 << 20))
+
+    (tmp_path / "m-00002-of-00002.gguf").unlink()
+    assert run(["estimate", first]) == 4
+    assert "1 of its 2 parts" in capsys.readouterr().err
