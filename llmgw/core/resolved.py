@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 Fact = bool | int | float | str
-Facts = Mapping[str, Fact | list[Fact]]
-"""What planning needs of a header, by name; the names are planning's own."""
+"""One figure of a header. Their names are planning's own."""
 
 
 class ResolvedFile(Struct, frozen=True, omit_defaults=True, order=True):

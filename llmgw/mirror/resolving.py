@@ -73,5 +73,6 @@ class Resolver:
         if main is None:
             return found
         folder: Path = self._store.root / key
-        read = facts_of(main, lambda path, start, end: read_file(folder / path, start, end))
-        return msgspec.structs.replace(found, facts=read)
+        sizes = {file.path: file.bytes for file in files}
+        said = facts_of(main, lambda path, start, end: read_file(folder / path, start, end), sizes)
+        return msgspec.structs.replace(found, facts=said)

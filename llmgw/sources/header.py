@@ -1,20 +1,22 @@
-"""The header of a model's main file, read over ranges: at most two requests and 128 KiB."""
+"""What a model's files say of it, read over ranges: at most two requests and 128 KiB."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from llmgw.core.resolved import Fact
 from llmgw.errors import Refused
 from llmgw.planning.gguf import read_header
 from llmgw.planning.gguf_shape import shape_of
-from llmgw.planning.shape import to_facts
+from llmgw.planning.safetensors import plain_json, shape_of_config
+from llmgw.planning.shape import Facts, to_facts
 
 Read = Callable[[str, int, int], bytes]
 """The bytes of one file of a source: its path, the first byte, and the one after the last."""
+
+CONFIG = "config.json"
 
 MOST_REQUESTS = 2
 MOST_BYTES = 128 << 10
@@ -38,24 +40,37 @@ class _Ranges:
         return self._read(offset, min(offset + size, MOST_BYTES))
 
 
-def facts_of(path: str, read: Read) -> dict[str, Fact | list[Fact]]:
-    """What planning needs of a model. Empty: its header says it further on than is read, or not in a way we know.
+def facts_of(path: str, read: Read, sizes: Mapping[str, int | None]) -> Facts:
+    """What planning needs of a model. Empty: its files say it further on than is read, or not in a way we know.
 
     Args:
         path: of the main file.
-        read: gives its bytes. May raise OperatorError.
+        read: gives the bytes of any of its files. May raise OperatorError.
+        sizes: of every file, None where that is not known.
 
     Raises:
-        Refused: the file is not what its name says.
+        Refused: a file is not what its name says.
     """
-    if not path.endswith(".gguf"):
-        return {}
     try:
-        return to_facts(shape_of(read_header(_Ranges(partial(read, path)))))
+        if path.endswith(".gguf"):
+            return to_facts(shape_of(read_header(_Ranges(partial(read, path)))))
+        return _of_config(str(PurePosixPath(path).with_name(CONFIG)), read, sizes)
     except _TooFarError:
         return {}
     except Refused as e:
         raise Refused(f"{path}: {e.what}", why=e.why, do=e.do) from None
+
+
+def _of_config(config: str, read: Read, sizes: Mapping[str, int | None]) -> Facts:
+    """Of a safetensors model: its shape is in the configuration beside it, and its weight in its files' sizes."""
+    if config not in sizes:
+        return {}
+    text = read(config, 0, MOST_BYTES)
+    if len(text) >= MOST_BYTES:
+        raise _TooFarError
+    weights = [size for path, size in sizes.items() if path.endswith(".safetensors")]
+    known = sum(size for size in weights if size is not None) if None not in weights else None
+    return to_facts(shape_of_config(plain_json(text, CONFIG), weight_bytes=known))
 
 
 def read_file(path: Path, start: int, end: int) -> bytes:

@@ -88,7 +88,8 @@ class Upstream:
         main = selecting.main_file([file.path for file in found.files]) if facts else None
         if main is None:
             return found
-        return msgspec.structs.replace(found, facts=facts_of(main, reader))
+        sizes = {file.path: file.bytes for file in found.files}
+        return msgspec.structs.replace(found, facts=facts_of(main, reader, sizes))
 
     def _look(self, read: Origin) -> tuple[Resolved, Read]:
         match read.place:

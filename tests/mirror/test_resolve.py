@@ -9,6 +9,9 @@ import pytest
 from fakes.gguf_bytes import gguf_header
 from fakes.hub import TOKEN, Answer, Sized
 from fakes.waiting import until
+from llmgw.actuators.mirror import Mirror as Control
+from llmgw.core.actions import Fetch
+from llmgw.core.holdings import WantedFile
 
 REPO = "org/model-GGUF"
 WEIGHTS = Sized(gguf_header(), 300_000)
@@ -144,3 +147,20 @@ async def test_nonsense_is_not_understood(at_hub):
 
     assert answered.status == 422
     assert answered.json["error"]["cause"] == "invalid"
+
+
+async def test_what_control_asks_for_by_a_lock_is_fetched_under_the_names_of_the_lock(at_hub, hub):
+    commit = hub.put(REPO, {"Q4/m-00001-of-00002.gguf": WEIGHTS, "Q4/m-00002-of-00002.gguf": WEIGHTS}, private=True)
+    held = hub.repositories[REPO].commits[commit]
+    files = tuple(
+        WantedFile(path, f"hf://{REPO}@{commit}/{path}", file.size, file.sha256) for path, file in held.items()
+    )
+    control = Control(at_hub.api)
+
+    await control.fetch(Fetch("m", "1", f"hf://{REPO}@main/Q4/*", None, retry=False, why="", files=files))
+    await control.close()
+    there = await at_hub.until("present", "failed")
+
+    assert there["state"] == "present", there
+    assert [file["path"] for file in there["files"]] == list(held)
+    assert there["from"] == f"hf://{REPO}@{commit}/Q4/m-00001-of-00002.gguf"[: -len("Q4/m-00001-of-00002.gguf")]
