@@ -54,7 +54,7 @@ def shown_url(url: str) -> str:
     except ValueError:
         return "a malformed URL"
     host = split.netloc.rpartition("@")[2]
-    return quote(f"{split.scheme}://{host}{split.path}", safe=":/%[]")[:300]
+    return quote(f"{split.scheme}://{host}{split.path}", safe=":/%[]@")[:300]
 
 
 def shown_size(n: int) -> str:
