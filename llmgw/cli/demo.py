@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -16,11 +17,11 @@ import typer
 
 import llmgw
 from llmgw.catalog.server import Server
-from llmgw.cli.machine import Machine, free_ports, running
+from llmgw.cli.machine import Machine, free_ports, not_up, running
 from llmgw.cli.plan import foresee
 from llmgw.cli.render import plan_text
 from llmgw.cli.seen import look
-from llmgw.cli.up import card_notes, gateway_here, node_here, server_of, stop_event, what_to_try
+from llmgw.cli.up import card_notes, fleet_of, gateway_here, node_here, tell, until_stopped, what_to_try
 from llmgw.cli.watch import Watcher
 from llmgw.core.live import Live
 from llmgw.errors import OperatorError, Refused
@@ -36,6 +37,7 @@ MODEL_FILE = "catalog/smollm2.yaml"
 AUTHOR = "llmgw demo <demo@localhost>"
 QUESTION = "In one sentence: what is a git repository?"
 ARRIVE_S = 120.0
+INTERRUPTED = 130
 
 
 def demo(
@@ -44,41 +46,49 @@ def demo(
 ) -> None:
     """Run a whole fleet on this machine and a real model on its CPU; ask it, scale it, read its status."""
     work = (folder or _default_folder()).absolute()
-    asyncio.run(_demo(work, once=once))
+    done = asyncio.run(until_stopped(_demo(work, once=once)))
+    if once and not done:
+        raise typer.Exit(INTERRUPTED)
 
 
 async def _demo(work: Path, *, once: bool) -> None:
     began = time.monotonic()
 
     def step(n: int, text: str) -> None:
-        print(f"\n[{n}/6 {time.monotonic() - began:.1f}s] {text}", flush=True)
+        tell(f"\n[{n}/6 {time.monotonic() - began:.1f}s] {text}")
 
     step(1, f"a fleet's repository, made from examples/demo: {work / 'fleet.git'}")
     weights = model_file()
-    machine = _prepare(work, weights)
+    try:
+        machine = await asyncio.to_thread(_prepare, work, weights)
+    except asyncio.CancelledError:
+        tell("stopped before anything was started")
+        raise
     step(2, "control, mirror, gateway and one agent, on loopback")
-    async with running(machine, say=print):
-        watcher = Watcher(machine.operator, say=print)
+    async with running(machine, say=tell):
+        watcher = Watcher(machine.operator, say=tell)
         try:
             step(3, f"the mirror fetches {weights.name}, the agent fetches it from the mirror and starts llama.cpp")
             await _arrived(watcher, 1)
             step(4, f"a question through {machine.endpoint}, with the openai client")
             await asyncio.to_thread(ask, machine.endpoint, QUESTION)
-            print(f"  (first answer {time.monotonic() - began:.1f}s after the start)")
+            tell(f"  (first answer {time.monotonic() - began:.1f}s after the start)")
             step(5, "one replica more, by a commit; first what `llmgw plan` says of it")
             await asyncio.to_thread(_one_more, machine)
             live = await _arrived(watcher, 2)
             await _recorded(machine)
             _show_status(machine)
             step(6, "that is all" if once else "it stays up until Ctrl-C")
-            for line in (*card_notes(live), *what_to_try(machine, live), f"change it: git clone {machine.repo}"):
-                print(f"  {line}")
+            for line in (*card_notes(live), *what_to_try(machine, live), f"change it: git clone {_quoted(machine)}"):
+                tell(f"  {line}")
             if not once:
-                await stop_event().wait()
+                await watcher.forever()
         finally:
             await watcher.close()
-        print("stopping", flush=True)
-    print(f"stopped; nothing runs any more, and {work} keeps what was fetched")
+
+
+def _quoted(machine: Machine) -> str:
+    return shlex.quote(machine.repo)
 
 
 async def _arrived(watcher: Watcher, count: int) -> Live:
@@ -86,7 +96,15 @@ async def _arrived(watcher: Watcher, count: int) -> Live:
         ready = sum(p.ready for m in live.status.models for p in m.profiles) if live.status else 0
         return live.status is not None and live.status.as_asked and ready == count
 
-    return await watcher.until(there, within_s=ARRIVE_S, what=f"{count} ready replicas of {MODEL}")
+    return await watcher.until(there, within_s=ARRIVE_S, what=f"{count} ready replicas of {MODEL}", failed=why_never)
+
+
+def why_never(live: Live) -> str:
+    """Why what is waited for does not come about by itself; empty while it may."""
+    if live.status is None:
+        return ""
+    stalled = [f"{c.subject}: {c.why}" for m in live.status.models for c in m.conditions if c.stalled]
+    return next(iter((*live.status.problems, *stalled)), "")
 
 
 def model_file() -> Path:
@@ -110,11 +128,20 @@ def model_file() -> Path:
 
 
 def _prepare(work: Path, weights: Path) -> Machine:
-    """The repository, with this machine's paths and free ports in it."""
+    """The repository, with this machine's paths and free ports in it.
+
+    Raises:
+        Refused: a demo runs in this folder already.
+    """
+    not_up(work / "state")
     files = example()
-    source = f"file://{weights}".encode()
+    source = weights.as_uri().encode()
     files[MODEL_FILE] = files[MODEL_FILE].replace(b"file:///opt/llmgw-demo/SmolLM2-135M-Instruct.Q4_1.gguf", source)
-    base, api, gateway, control = free_ports(8081, 8082, 8080, 8083)
+    usual = (8081, 8082, 8080, 8083)
+    base, api, gateway, control = given = free_ports(*usual)
+    for who, was, now in zip(("the mirror", "the mirror's API", "the gateway", "control"), usual, given, strict=True):
+        if was != now:
+            tell(f"  port {was} is in use, so {who} listens on {now}")
     for was, now in ((8081, base), (8082, api)):
         files["server.yaml"] = files["server.yaml"].replace(f":{was}".encode(), f":{now}".encode())
     repo = work / "fleet.git"
@@ -123,7 +150,7 @@ def _prepare(work: Path, weights: Path) -> Machine:
         commit_files(repo, files, message="The demo begins again\n", author=AUTHOR, now=time.time())
     else:
         make_bare(repo, files, message="A fleet of one machine and one model\n", author=AUTHOR, now=time.time())
-    server: Server = server_of(str(repo), "main")
+    server: Server = fleet_of(str(repo), "main").server
     return Machine(
         repo=str(repo),
         worktree=False,

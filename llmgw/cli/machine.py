@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -44,6 +46,8 @@ class Machine:
     allow_hosts: tuple[str, ...] = ()
     allow_paths: tuple[Path, ...] = ()
     branch: str = "main"
+    clients: tuple[str, ...] = ()
+    """Whose keys clients may come with. None: they need no key."""
 
     @property
     def endpoint(self) -> str:
@@ -63,23 +67,66 @@ async def running(machine: Machine, *, say: Callable[[str], None]) -> AsyncItera
     Raises:
         OperatorError: one of them cannot be started.
     """
-    _free(machine)
-    _keys(machine)
-    processes = Processes(_programs(machine), say=say)
-    keeping = asyncio.create_task(processes.keep())
+    with only_one(machine.state, machine.endpoint):
+        _free(machine)
+        _keys(machine)
+        processes = Processes(_programs(machine), say=say)
+        keeping = asyncio.create_task(processes.keep())
+        try:
+            await _answering(machine, keeping)
+            processes.answered = True
+            yield
+            if keeping.done():
+                keeping.result()
+        except* OperatorError as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            say("stopping")
+            await processes.stop()
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ExceptionGroup):
+                await keeping
+            say(f"stopped, and nothing of it runs any more; weights, logs and keys stay in {machine.state}")
+
+
+@contextmanager
+def only_one(state: Path, endpoint: str) -> Iterator[None]:
+    """Holds a fleet's folder, for as long as the block runs.
+
+    Args:
+        state: the folder.
+        endpoint: what whoever comes second is told.
+
+    Raises:
+        Refused: this fleet is up already, by another process.
+    """
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = os.open(state / "up.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        await _answering(machine, keeping)
-        processes.answered = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid, _, there = os.pread(file, 200, 0).decode(errors="replace").strip().partition(" ")
+            raise Refused(
+                f"the fleet in {state} is up already",
+                why=f"process {pid or 'unknown'} runs it" + (f", and its endpoint is {there}" if there else ""),
+                do="use that one, or stop it with Ctrl-C where it runs",
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()} {endpoint}\n".encode(), 0)
         yield
-        if keeping.done():
-            keeping.result()
-    except* OperatorError as failed:
-        raise failed.exceptions[0] from None
     finally:
-        await processes.stop()
-        keeping.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ExceptionGroup):
-            await keeping
+        os.close(file)
+
+
+def not_up(state: Path) -> None:
+    """Say that a fleet is up before anything of it is changed.
+
+    Raises:
+        Refused: it is.
+    """
+    with only_one(state, ""):
+        pass
 
 
 async def _answering(machine: Machine, keeping: asyncio.Task[None]) -> None:

@@ -95,6 +95,7 @@ def run(arguments: list[str]) -> int:
     except TyperException as e:
         return ending.tell(ending.misused(e), arguments)
     except (typer.Abort, KeyboardInterrupt):
+        print("stopped", file=sys.stderr)
         return 130
     except ending.UnreadError:
         # `llmgw status | head` is no failure; what was not read was not wanted.

@@ -17,7 +17,7 @@ from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.preview import Preview, preview
 from llmgw.core.simulate import Course, course
 from llmgw.core.wanted import Wanted, allowed_removals, judge
-from llmgw.errors import Exit, OperatorError
+from llmgw.errors import Exit, Misused, OperatorError
 from llmgw.sources.git import Source, local_path, open_source
 from llmgw.sources.reading import catalog_of
 from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
@@ -44,7 +44,7 @@ def plan(
     repo: Annotated[str, typer.Option(help="The fleet's repository: a path or a URL.")] = ".",
     base: Annotated[str | None, typer.Option(help="The commit it starts from; else what is carried out now.")] = None,
     head: Annotated[str | None, typer.Option(help="The commit that is planned; else the one checked out.")] = None,
-    branch: Annotated[str, typer.Option(help="Of a repository that is not on this machine.")] = "main",
+    branch: Annotated[str | None, typer.Option(help="The branch whose last commit is planned.")] = None,
     worktree: Annotated[
         bool, typer.Option("--worktree", help="Plan the files as they are, uncommitted ones too.")
     ] = False,
@@ -60,10 +60,16 @@ def plan(
     ] = False,
 ) -> None:
     """Say what a change would do: what starts, stops, is fetched, and what is held and why."""
+    if worktree and (branch or head):
+        raise Misused(
+            "a plan is of the files as they are, or of a commit",
+            why=f"--worktree is there beside --{'branch' if branch else 'head'}",
+            do="leave out one of them",
+        )
     with TemporaryDirectory(prefix="llmgw-plan-") as folder:
-        source = open_source(repo, branch=branch, state=Path(folder), mode="worktree" if worktree else "head")
+        source = open_source(repo, branch=branch or "main", state=Path(folder), mode="worktree" if worktree else "head")
         try:
-            found = _head(source, head, repo, worktree=worktree)
+            found = _head(source, head or _local_branch(branch, repo), repo, worktree=worktree)
             catalog = catalog_of(found)
             cluster = catalog.server.cluster if catalog.server else ""
             seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file, ca_file))
@@ -147,6 +153,11 @@ def exit_code(result: Preview, *, detailed: bool) -> Exit:
     if result.blocked:
         return Exit.HELD
     return Exit.CHANGES if detailed and result.changes else Exit.DONE
+
+
+def _local_branch(branch: str | None, repo: str) -> str | None:
+    """As a repository on this machine has it; one elsewhere is opened at its branch."""
+    return branch if local_path(repo) is not None else None
 
 
 def _head(source: Source, head: str | None, repo: str, *, worktree: bool) -> Snapshot:

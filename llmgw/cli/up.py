@@ -7,18 +7,21 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import signal
+from collections.abc import Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from llmgw.catalog.server import Server
 from llmgw.cli.machine import READY_S, Machine, running
+from llmgw.cli.program import called
 from llmgw.cli.watch import Watcher
 from llmgw.core.live import Live
-from llmgw.errors import OperatorError, Refused
+from llmgw.errors import Misused, OperatorError, Refused
 from llmgw.net.listen import is_loopback
 from llmgw.sources.git import local_path, open_source
 from llmgw.sources.reading import catalog_of
@@ -28,7 +31,9 @@ def up(
     repo: Annotated[str, typer.Argument(help="The fleet's repository: a working copy, a bare one, or a URL.")] = ".",
     node: Annotated[str | None, typer.Option(help="Which node of server.yaml this machine is.")] = None,
     state: Annotated[Path | None, typer.Option(help="A folder for weights, logs and keys.")] = None,
-    branch: Annotated[str, typer.Option(help="Of a bare or remote repository.")] = "main",
+    branch: Annotated[
+        str | None, typer.Option(help="Of a bare or remote repository; main where none is given.")
+    ] = None,
     gateway_port: Annotated[int, typer.Option(help="Where clients come.", min=1, max=65535)] = 8080,
     control_port: Annotated[int, typer.Option(help="Where the agent and the gateway ask.", min=1, max=65535)] = 8083,
     allow_files: Annotated[
@@ -40,10 +45,18 @@ def up(
     ] = None,
 ) -> None:
     """Run a whole fleet on this machine until Ctrl-C."""
-    server = server_of(repo, branch)
+    worktree = _is_working_copy(repo)
+    if worktree and branch is not None:
+        raise Misused(
+            f"--branch {branch} says nothing of a working copy",
+            why=f"{repo} is run as its files are, whatever branch is checked out",
+            do="leave it out, or give the repository as a file:// URL to run what is committed",
+        )
+    catalog = fleet_of(repo, branch or "main")
+    server = catalog.server
     machine = Machine(
         repo=repo,
-        worktree=_is_working_copy(repo),
+        worktree=worktree,
         server=server,
         node=node_here(server, node),
         gateway=gateway_here(server),
@@ -53,52 +66,80 @@ def up(
         allow_files=tuple(p.absolute() for p in allow_files or ()),
         allow_hosts=tuple(allow_host or ()),
         allow_paths=tuple(p.absolute() for p in allow_path or ()),
-        branch=branch,
+        branch=branch or "main",
+        clients=catalog.clients,
     )
-    asyncio.run(_until_stopped(machine))
+    asyncio.run(until_stopped(_run(machine)))
 
 
-async def _until_stopped(machine: Machine) -> None:
+async def until_stopped(work: Coroutine[Any, Any, None]) -> bool:
+    """Do it until it is done or somebody says stop; whether it was done. What it began is ended in either case."""
     stop = stop_event()
-    async with running(machine, say=print):
-        watcher = Watcher(machine.operator, say=print)
-        told = asyncio.create_task(_tell(machine, watcher))
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({told, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (told, stopped):
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await told
+    doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    done = doing.done()
+    for task in (doing, stopped):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await doing
+    return done
+
+
+async def _run(machine: Machine) -> None:
+    async with running(machine, say=tell):
+        await _tell(machine)
+
+
+def tell(line: str) -> None:
+    """Print it at once, for whoever reads along through a pipe."""
+    print(line, flush=True)
+
+
+async def _tell(machine: Machine) -> None:
+    tell(f"fleet {machine.server.cluster}, node {machine.node}; logs and weights are in {machine.state}")
+    for line in where_it_is(machine):
+        tell(line)
+    watcher = Watcher(machine.operator, say=tell)
+    try:
+        live = await watcher.until(lambda now: now.status is not None, within_s=READY_S, what="control's first pass")
+        for line in card_notes(live):
+            tell(line)
+        live = await watcher.until(lambda now: bool(_serving(now)), within_s=float("inf"), what="a ready model")
+        for line in ask_line(machine, live):
+            tell(line)
+        await watcher.forever()
+    finally:
         await watcher.close()
-        print("stopping")
 
 
-async def _tell(machine: Machine, watcher: Watcher) -> None:
-    live = await watcher.until(lambda now: now.status is not None, within_s=READY_S, what="control's first pass")
-    for line in card_notes(live):
-        print(line)
-    print(f"fleet {machine.server.cluster}, node {machine.node}; logs and weights are in {machine.state}")
-    with contextlib.suppress(OperatorError):
-        live = await watcher.until(
-            lambda now: now.status is not None and now.status.as_asked, within_s=3600, what="the fleet as asked"
-        )
-        for line in what_to_try(machine, live):
-            print(line)
-    await watcher.forever()
+def where_it_is(machine: Machine) -> list[str]:
+    """Where clients come, and how the fleet is asked how it is."""
+    who = machine.operator
+    key = shlex.quote(str(who.key_file))
+    return [
+        f"endpoint: {machine.endpoint}",
+        f"status: {called()} status --live --control {who.control} --key-file {key}",
+    ]
+
+
+def ask_line(machine: Machine, live: Live) -> list[str]:
+    """A question to the first model that serves, as it can be pasted; with a place for a key, where one is needed."""
+    serving = _serving(live)
+    if not serving:
+        return []
+    body = json.dumps({"model": serving[0], "messages": [{"role": "user", "content": "Say hello."}]})
+    key = f'-H "Authorization: Bearer THE_KEY_OF_{machine.clients[0]}" ' if machine.clients else ""
+    url = f"{machine.endpoint}/chat/completions"
+    return [f"ask: curl -s {url} {key}-H 'content-type: application/json' -d {shlex.quote(body)}"]
 
 
 def what_to_try(machine: Machine, live: Live) -> list[str]:
-    """What a person does next, as it can be pasted."""
-    serving = [m.name for m in live.status.models if any(p.ready for p in m.profiles)] if live.status else []
-    lines = [f"endpoint: {machine.endpoint}"]
-    if serving:
-        body = json.dumps({"model": serving[0], "messages": [{"role": "user", "content": "Say hello."}]})
-        lines.append(
-            f"ask: curl -s {machine.endpoint}/chat/completions -H 'content-type: application/json' -d '{body}'"
-        )
-    who = machine.operator
-    lines.append(f"status: llmgw status --live --control {who.control} --key-file {who.key_file}")
-    return lines
+    """What a person does next."""
+    return [*where_it_is(machine), *ask_line(machine, live)]
+
+
+def _serving(live: Live) -> list[str]:
+    return [m.name for m in live.status.models if any(p.ready for p in m.profiles)] if live.status else []
 
 
 def card_notes(live: Live) -> list[str]:
@@ -115,7 +156,20 @@ def card_notes(live: Live) -> list[str]:
     return notes
 
 
-def server_of(repo: str, branch: str) -> Server:
+class Fleet(NamedTuple):
+    """What this machine has to know of a repository before it runs it."""
+
+    server: Server
+    clients: tuple[str, ...]
+    """Whose keys clients may come with. None: they need no key."""
+
+
+def fleet_of(repo: str, branch: str) -> Fleet:
+    """Read it once.
+
+    Raises:
+        OperatorError: it cannot be read, or its server.yaml cannot be used.
+    """
     with TemporaryDirectory(prefix="llmgw-up-") as folder:
         mode = "worktree" if _is_working_copy(repo) else "head"
         source = open_source(repo, branch=branch, state=Path(folder), mode=mode)
@@ -129,7 +183,7 @@ def server_of(repo: str, branch: str) -> Server:
             why="\n  ".join(p.line_form() for p in catalog.problems if p.path == "server.yaml"),
             do="mend it: llmgw validate",
         )
-    return catalog.server
+    return Fleet(catalog.server, tuple(sorted(entry.key.name for entry in catalog.keys)))
 
 
 def _is_working_copy(repo: str) -> bool:

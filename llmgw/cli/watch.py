@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from llmgw.cli.seen import Operator
 from llmgw.core.holdings import HoldingState
 from llmgw.core.live import Live
-from llmgw.core.status import ModelStatus
+from llmgw.core.status import FleetStatus, ModelStatus
 from llmgw.errors import OperatorError, Unreachable
 from llmgw.net.http import Client
-from llmgw.sources.readme import ready_of
+from llmgw.sources.readme import headline, ready_of
 from llmgw.units import show_bytes
 
 EVERY_S = 0.25
@@ -43,18 +43,25 @@ class Watcher:
         self._client = Client(who.control, name="control", key_file=who.key_file, timeout_s=5.0)
         self._say = say
         self._told: dict[str, str] = {}
+        self._wrong: dict[str, str] = {}
+        """What was told as being wrong and is so still: the line of its end, by the line of its beginning."""
+        self._as_asked: bool | None = None
         self._bars = Bars(say)
 
-    async def until(self, done: Callable[[Live], bool], *, within_s: float, what: str) -> Live:
+    async def until(
+        self, done: Callable[[Live], bool], *, within_s: float, what: str, failed: Callable[[Live], str] = lambda _: ""
+    ) -> Live:
         """Tell what happens until something is so.
 
         Args:
             done: whether it is.
             within_s: how long to wait for it.
             what: what is waited for, as an error says it.
+            failed: why it cannot come about by itself any more; empty while it can.
 
         Raises:
             Unreachable: it did not come about in time.
+            OperatorError: it cannot come about.
         """
         deadline = time.monotonic() + within_s
         last = "control has not answered yet"
@@ -65,9 +72,11 @@ class Watcher:
                 except OperatorError as e:
                     last = e.sentence
                 else:
-                    self._tell(live)
+                    self.tell(live)
                     if done(live):
                         return live
+                    if why := failed(live):
+                        raise OperatorError(f"{what} cannot come about", why=why, do="see to that, and begin again")
                     last = "; ".join((*(h.sentence for h in live.held), *live.trouble)) or "it is still under way"
                 await asyncio.sleep(EVERY_S)
         finally:
@@ -83,21 +92,49 @@ class Watcher:
         """End the connection."""
         await self._client.close()
 
-    def _tell(self, live: Live) -> None:
+    def tell(self, live: Live) -> None:
+        """Tell what is new in this, and what of the last time is over."""
         self._bars.show(list(_transfers(live)))
-        for model in live.status.models if live.status else ():
+        if live.status is None:
+            self._compare({f"trouble: {_first(t)}": f"trouble over: {_first(t)}" for t in live.trouble})
+            return
+        for model in live.status.models:
             self._once(model.name, _line(model))
-            if model.frozen:
-                self._once(f"{model.name} frozen", f"{model.name} {model.frozen}")
-        for problem in live.status.problems if live.status else ():
-            self._once(problem, f"problem: {problem}")
-        for trouble in live.trouble:
-            self._once(trouble, f"trouble: {trouble.splitlines()[0]}")
+        for name in self._told.keys() - {model.name for model in live.status.models}:
+            del self._told[name]
+            self._say(f"{name} gone")
+        self._compare(_wrong(live.status, live.trouble))
+        if live.status.as_asked is not self._as_asked:
+            if live.status.as_asked:
+                self._say(headline(live.status))
+            self._as_asked = live.status.as_asked
+
+    def _compare(self, wrong: dict[str, str]) -> None:
+        """Tell what is wrong since the last time, and what is no more."""
+        for line in wrong:
+            if line not in self._wrong:
+                self._say(line)
+        for line, over in self._wrong.items():
+            if line not in wrong:
+                self._say(over)
+        self._wrong = wrong
 
     def _once(self, key: str, line: str) -> None:
         if self._told.get(key) != line:
             self._told[key] = line
             self._say(line)
+
+
+def _wrong(status: FleetStatus, trouble: Iterable[str]) -> dict[str, str]:
+    """The line that tells of each thing that is wrong, and the one that tells of its end."""
+    problems = {f"problem: {p}": f"problem gone: {_first(p)}" for p in status.problems}
+    held = {f"held: {h}": f"held no more: {_first(h)}" for h in status.held}
+    frozen = {f"{m.name} {m.frozen}": f"{m.name} is as its file asks again" for m in status.models if m.frozen}
+    return {**problems, **held, **frozen, **{f"trouble: {_first(t)}": f"trouble over: {_first(t)}" for t in trouble}}
+
+
+def _first(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _line(model: ModelStatus) -> str:

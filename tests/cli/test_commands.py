@@ -160,6 +160,13 @@ def test_a_plan_as_json_is_the_same_value(fleet, capsys):
     assert [(m["name"], m["action"]) for m in plan["models"]] == [("m", "create")]
 
 
+def test_a_branch_that_is_not_there_is_no_plan_of_another(fleet, capsys):
+    assert run(["plan", "--repo", str(fleet), "--branch", "nosuch", "--observed", "none"]) != Exit.DONE
+    assert run(["plan", "--repo", str(fleet), "--branch", "main", "--observed", "none"]) == Exit.DONE
+
+    assert "nosuch" in capsys.readouterr().err
+
+
 def test_a_status_that_nobody_has_written_is_said_with_how_to_fetch_it(fleet, capsys):
     assert run(["status", "--repo", str(fleet)]) == Exit.REFUSED
 

@@ -21,7 +21,7 @@ import psutil
 from llmgw.cli.demo import example, model_file
 from llmgw.cli.machine import Machine, free_ports, running
 from llmgw.cli.seen import ask_status
-from llmgw.cli.up import gateway_here, node_here, server_of
+from llmgw.cli.up import fleet_of, gateway_here, node_here
 from llmgw.core.live import Live
 from llmgw.errors import OperatorError
 from llmgw.sources.bare import commit_files, make_bare
@@ -100,7 +100,7 @@ def prepare(folder: Path, **models: bytes) -> Site:
     files = {"server.yaml": server, **{f"catalog/{n}.yaml": d for n, d in models.items()}}
     repo = folder / "fleet.git"
     make_bare(repo, files, message="first\n", author=AUTHOR, now=time.time())
-    fleet = server_of(str(repo), "main")
+    fleet = fleet_of(str(repo), "main").server
     machine = Machine(
         repo=str(repo),
         worktree=False,
