@@ -15,7 +15,7 @@ from msgspec import structs
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.core.actions import Fetch, Held, Remove
-from llmgw.core.backoff import delay_s
+from llmgw.core.backoff import LONGEST_S, delay_s
 from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
 from llmgw.core.memory import FetchTries, Memory, MirrorRefusal
 from llmgw.core.observed import Observed
@@ -110,13 +110,20 @@ def _arriving(
     known = tries if tries and tries.source == source else None
     version = str(model.source.version)
     key = f"{model.name}/{version}"
-    if known and known.refused and known.refused.boot == boot:
-        fetches[key] = known
-        return _not_had(model, f"the mirror does not fetch its weights: {known.refused.why}", known.refused.do)
+    if known and known.refused:
+        if known.refused.boot == boot:
+            fetches[key] = known
+            return _not_had(model, f"the mirror does not fetch its weights: {known.refused.why}", known.refused.do)
+        known = None
     if holding is None or (holding.state is HoldingState.FAILED and known is None):
         # Not there, or failed for a source that the catalog has changed since.
-        fetches[key] = FetchTries(source, 0, now)
-        actions.append(_fetch(entry, retry=holding is not None, why="the catalog asks for it"))
+        if known is None or _due(known, now):
+            asked = known.count + 1 if known else 0
+            # An ask that the mirror could not take, or that was lost, is made again later each time.
+            fetches[key] = FetchTries(source, asked, now + delay_s(asked + 1))
+            actions.append(_fetch(entry, retry=holding is not None, why="the catalog asks for it"))
+        else:
+            fetches[key] = known
         return Held(model.name, "the mirror is asked for its weights", model=model.name)
     known = known or FetchTries(source)
     fetches[key] = known
@@ -131,11 +138,18 @@ def _arriving(
     if failure.lasting:
         why = f"the mirror could not get its weights: {failure.message}"
         return _not_had(model, why, failure.do or "change its source")
-    if now >= known.next_at:
+    if _due(known, now):
         failed = known.count + 1
         fetches[key] = FetchTries(source, failed, now + delay_s(failed), failure.message)
         actions.append(_fetch(entry, retry=True, why=f"try {failed + 1}, after: {failure.message}"))
+    else:
+        fetches[key] = structs.replace(known, failure=failure.message)
     return Held(model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name)
+
+
+def _due(tries: FetchTries, now: float) -> bool:
+    """Whether it may be tried again. No wait is longer than the longest, whatever a clock said."""
+    return not 0 < tries.next_at - now <= LONGEST_S
 
 
 def _not_had(model: Model, why: str, do: str) -> Held:

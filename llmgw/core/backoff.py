@@ -36,7 +36,9 @@ def parked(failures: Failures) -> bool:
 
 def wait_s(failures: Failures | None, now: float) -> float:
     """Seconds until the next try; 0 now."""
-    return max(0.0, failures.last_at + delay_s(failures.count) - now) if failures else 0.0
+    # A clock that was set back makes no wait longer.
+    delay = delay_s(failures.count) if failures else 0.0
+    return min(delay, max(0.0, failures.last_at + delay - now)) if failures else 0.0
 
 
 def updated(known: Failures | None, replicas: Iterable[Replica], fingerprint: str, now: float) -> Failures | None:

@@ -66,7 +66,7 @@ class Node:
         return self.entry.name
 
 
-class Replica(Struct, frozen=True, order=True, gc=False):
+class Replica(Struct, frozen=True, gc=False):
     """One replica, reported or ordered and not yet reported."""
 
     model: str
@@ -95,10 +95,17 @@ class Replica(Struct, frozen=True, order=True, gc=False):
     busy: int | None = None
     progress: Progress | None = None
     dossier: Dossier | None = None
+    known: bool = True
+    """Whether control placed it, or took it up when it started. What else a node reports may be its mistake."""
     serves: bool = False
     """Whether it can be relied on to answer now. Follows from the others."""
     holds: bool = False
     """Whether it takes its place in the count: it serves, may serve, or is on its way to. Follows too."""
+
+    def __lt__(self, other: Replica) -> bool:
+        """As a person counts. What a replica is besides has no order."""
+        mine = self.model, self.profile, self.ordinal, self.generation, self.node
+        return mine < (other.model, other.profile, other.ordinal, other.generation, other.node)
 
     def __post_init__(self) -> None:
         # Asked several times of each replica in a pass, and never of most of the rest.
@@ -144,7 +151,7 @@ def survey(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Fleet:
     waiting = () if memory.settled else tuple(n.name for n in nodes.values() if n.standing is Standing.UNKNOWN)
     placed = {(p.id, p.generation, p.node): p for p in memory.placements}
     replicas: dict[str, list[Replica]] = defaultdict(list)
-    for replica in _all(nodes, placed):
+    for replica in _all(nodes, placed, settled=memory.settled):
         replicas[replica.model].append(replica)
     by_model = {m: tuple(sorted(rs)) for m, rs in sorted(replicas.items())}
     return Fleet(nodes, by_model, _generations(nodes, memory), waiting)
@@ -167,15 +174,19 @@ def _standing(node: NodeSeen, grace: float, memory: Memory, now: float) -> Stand
     return Standing.SILENT if node.age_s <= grace else Standing.LOST
 
 
-def _all(nodes: Mapping[str, Node], placed: Mapping[tuple[str, int, str], Placement]) -> Iterable[Replica]:
+def _all(
+    nodes: Mapping[str, Node], placed: Mapping[tuple[str, int, str], Placement], *, settled: bool
+) -> Iterable[Replica]:
     missing = dict(placed)
+    seen: set[tuple[str, int, str]] = set()
     for name, node in nodes.items():
         standing = node.standing
         for report in node.seen.replicas:
             key = (report.id, report.generation, name)
             placement = missing.pop(key, None)
-            if report.phase is not Phase.STOPPED:
-                yield _seen(key, report, standing, placement)
+            if report.phase is not Phase.STOPPED and key not in seen:
+                seen.add(key)
+                yield _seen(key, report, standing, placement, known=placement is not None or not settled)
     for key, placement in missing.items():
         where = nodes.get(placement.node)
         if where is not None and not _vanished(placement, where.seen):
@@ -191,7 +202,9 @@ def _vanished(placement: Placement, node: NodeSeen) -> bool:
     return placement.seq > 0 and node.age_s is not None and node.obeyed >= (placement.epoch, placement.seq)
 
 
-def _seen(key: tuple[str, int, str], report: ReplicaReport, standing: Standing, placement: Placement | None) -> Replica:
+def _seen(
+    key: tuple[str, int, str], report: ReplicaReport, standing: Standing, placement: Placement | None, *, known: bool
+) -> Replica:
     phase = report.phase
     claim = report.claim or (placement.claim if placement else None) or NO_CLAIM
     measured = report.memory_bytes or 0
@@ -223,6 +236,7 @@ def _seen(key: tuple[str, int, str], report: ReplicaReport, standing: Standing, 
         report.busy,
         report.progress,
         report.dossier,
+        known,
     )
 
 

@@ -18,6 +18,7 @@ from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.memory import Failures
 from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
+from llmgw.core.suspects import where_it_works
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import WantedModel
 from llmgw_agent.protocol import Phase
@@ -141,9 +142,10 @@ def _seat(profile: Profile, wanted: int, outcome: str, mine: list[Replica], flee
     return seat
 
 
-def _keeping(replica: Replica) -> tuple[bool, bool, int, int]:
-    """Least is kept longest: what serves, then what may serve, then the lowest number."""
-    return not replica.serves, replica.phase is not Phase.READY, replica.ordinal, -replica.generation
+def _keeping(replica: Replica) -> tuple[bool, bool, bool, int, int]:
+    """Least is kept longest: what serves, then what may serve, then what was placed, then the lowest number."""
+    serves, ready = replica.serves, replica.phase is Phase.READY
+    return not serves, not ready, not replica.known, replica.ordinal, -replica.generation
 
 
 def _missing(
@@ -165,7 +167,7 @@ def _missing(
         return
     key = f"{entry.model.name}/{seat.profile.name}"
     known = failures.get(key)
-    if known and (held := _not_now(key, entry.model.name, known, now)):
+    if known and (held := _not_now(key, entry.model.name, known, where_it_works(key, known, fleet), now)):
         result.held.append(held)
         return
     if known and (count > 1 or under_way):
@@ -191,18 +193,22 @@ def _missing(
         )
 
 
-def _not_now(key: str, model: str, failures: Failures, now: float) -> Held | None:
+def _not_now(key: str, model: str, failures: Failures, where: str, now: float) -> Held | None:
     last = f"{failures.cause}: {failures.message}" if failures.message else failures.cause
     if parked(failures):
         return Held(
             key,
             f"it is parked after failing {failures.count} time{'s' * (failures.count > 1)}: {last}",
+            where,
             next="change what it runs with, or its source; the same is not tried again",
             model=model,
             stalled=True,
         )
     left = wait_s(failures, now)
-    return Held(key, f"it failed, and is tried again: {last}", f"in {left:.0f}s", model=model) if left > 0 else None
+    if left <= 0:
+        return None
+    detail = f"in {left:.0f}s" + (f"; {where}" if where else "")
+    return Held(key, f"it failed, and is tried again: {last}", detail, model=model)
 
 
 def _why(seat: _Seats, *, replacing: bool, known: Failures | None) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import structs
 
 from llmgw.catalog.model import Model
+from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Plan
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Standing, survey
@@ -16,6 +17,9 @@ from llmgw.core.rollout import counts
 from llmgw.core.table import Serving, Table, TableKey, TableModel, TableReplica
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw_agent.protocol import Action, Phase, ReplicaReport, split_id
+
+MOST_SLOTS = 4096
+"""Of one replica: what a profile may ask, whatever a node says."""
 
 
 def table(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> Table:
@@ -57,7 +61,7 @@ def _replica(
         state = Serving.STARTING
     else:
         state = Serving.READY if standing is Standing.USABLE else Serving.SILENT
-    tier, weight = _rank(report, entry.model if entry else None)
+    profile = _profile(report, entry.model if entry else None)
     return TableReplica(
         id=report.id,
         generation=report.generation,
@@ -65,9 +69,9 @@ def _replica(
         url=_url(report.address or address, report.port),
         key=report.key,
         engine=report.engine,
-        tier=tier,
-        weight=weight,
-        capacity=max(1, report.parallel),
+        tier=profile.priority if profile else -1_000_000,
+        weight=profile.weight if profile else 1,
+        capacity=min(max(1, report.parallel), MOST_SLOTS),
         state=state,
     )
 
@@ -76,13 +80,10 @@ def _url(address: str, port: int) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
-def _rank(report: ReplicaReport, model: Model | None) -> tuple[int, int]:
-    """Priority and weight of its profile; the lowest of one whose profile is gone."""
+def _profile(report: ReplicaReport, model: Model | None) -> Profile | None:
+    """Its profile, as it is wanted now; None: that is gone."""
     name = split_id(report.id)[1]
-    for profile in model.profiles if model else ():
-        if profile.name == name:
-            return profile.priority, profile.weight
-    return -1_000_000, 1
+    return next((p for p in model.profiles if p.name == name), None) if model else None
 
 
 def _reasons(plan: Plan) -> Mapping[str, str]:

@@ -55,9 +55,9 @@ def test_once_it_is_held_the_replica_starts_with_its_files_known():
 def test_a_passing_failure_is_tried_again_later_each_time():
     failed = holding(HoldingState.FAILED, failure=Failure("unreachable", "the source did not answer", lasting=False))
     asked = run([mirrored()])
-    first = run([mirrored()], failed, memory=asked.memory)
-    soon = run([mirrored()], failed, memory=first.memory, now=NOW + 1)
-    later = run([mirrored()], failed, memory=first.memory, now=NOW + 6)
+    first = run([mirrored()], failed, memory=asked.memory, now=NOW + 5)
+    soon = run([mirrored()], failed, memory=first.memory, now=NOW + 9)
+    later = run([mirrored()], failed, memory=first.memory, now=NOW + 10)
 
     assert moves(first) == ["fetch m/1"]
     assert first.actions[0].retry
@@ -75,6 +75,23 @@ def test_a_try_that_has_brought_nothing_yet_is_said_as_the_last_one_was():
 
     assert held(failed) == held(trying) == ["m: its weights are tried again: the source did not answer"]
     assert [h.sentence for h in coming.held] == ["m: the mirror fetches its weights (1 B of 2 B)"]
+
+
+def test_an_ask_that_came_to_nothing_is_made_again_later_each_time():
+    # A mirror whose disk is full cannot even say that it has a version to fetch.
+    now, memory, asked = NOW, SETTLED, []
+    while now < NOW + 100:
+        plan = run([mirrored()], memory=memory, now=now)
+        asked += [now - NOW] if plan.actions else []
+        now, memory = now + 1, plan.memory
+
+    assert asked == [0, 5, 15, 35, 75]
+
+
+def test_a_clock_that_was_set_back_makes_no_wait_longer():
+    asked = run([mirrored()], now=NOW + 86_400)
+
+    assert moves(run([mirrored()], memory=asked.memory, now=NOW)) == ["fetch m/1"]
 
 
 def test_what_the_mirror_refuses_is_said_with_what_to_do_and_not_asked_twice_a_second():

@@ -5,6 +5,7 @@ from fleets import NOW, SETTLED, F, R, S, fleet, held, model, moves, node, repli
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
+from llmgw_agent.protocol import Dossier
 
 
 @pytest.mark.parametrize(
@@ -161,3 +162,24 @@ def test_a_node_that_never_speaks_is_waited_for_no_longer_than_its_grace():
     assert moves(plan) == ["+m/cpu/0"]
     assert plan.memory.settled
     assert plan.memory.epoch == 8, "higher than any a node has obeyed"
+
+
+def test_of_two_that_both_serve_the_one_that_was_placed_lives_whatever_the_other_says_of_itself():
+    # A node whose key is in wrong hands could else take any model over.
+    of = model(cpu=1)
+    placed = replica("m/cpu/0", of)
+    first = decide(wanting(of), Observed((node("n1", placed), node("n2"))), SETTLED, NOW)
+    stranger = replica("m/cpu/0", of, generation=99, fingerprint="")
+
+    plan = decide(wanting(of), Observed((node("n1", placed), node("n2", stranger))), first.memory, NOW)
+
+    assert [(a.id, a.generation, a.node) for a in plan.actions] == [("m/cpu/0", 99, "n2")]
+
+
+def test_a_replica_that_a_node_reports_twice_is_one():
+    of = model(cpu=1)
+    twice = [replica("m/cpu/0", of, F, dossier=Dossier("exited", text)) for text in "ab"]
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *twice),)), SETTLED, NOW)
+
+    assert len(plan.placements) == 1
