@@ -12,6 +12,7 @@ import msgspec
 
 from llmgw.catalog.server import Server
 from llmgw.errors import Refused
+from llmgw.net.decoding import decode
 
 
 class Role(StrEnum):
@@ -48,8 +49,8 @@ def read_local(path: Path) -> LocalKeys:
         Refused: it cannot be read.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LocalKeys)
-    except (OSError, msgspec.MsgspecError) as e:
+        return decode(path.read_bytes(), LocalKeys)
+    except (OSError, msgspec.DecodeError) as e:
         raise Refused(
             f"the local keys {path} cannot be read", why=str(e), do="write {nodes, gateways, operators}: name to sha256"
         ) from None

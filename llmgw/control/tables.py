@@ -13,6 +13,7 @@ from aiohttp import web
 from llmgw.core.observed import DemandSeen, Load
 from llmgw.core.table import Demand, Table
 from llmgw.net.answers import refusal
+from llmgw.net.decoding import decode
 
 LONGEST_WAIT_S = 20.0
 SILENT_AFTER_S = 20.0
@@ -71,8 +72,8 @@ class Tables:
     async def demand(self, request: web.Request, gateway: str) -> web.Response:
         """`POST /gateway/v1/demand`."""
         try:
-            demand = msgspec.json.decode(await request.read(), type=Demand)
-        except msgspec.MsgspecError as e:
+            demand = decode(await request.read(), Demand)
+        except msgspec.DecodeError as e:
             return refusal(422, "this demand cannot be read", str(e)[:300], "use this version's gateway")
         last = self._demands.get(gateway)
         again = last is not None and last.demand.boot == demand.boot

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from llmgw.gateway import fields, openai
 from llmgw.gateway.usage import Tokens, read_tokens
+from llmgw.net.decoding import decode
 
 
 def rewrite(body: bytes, *, model: str, as_base64: bool = False) -> tuple[bytes, Tokens | None]:
@@ -48,11 +49,11 @@ def _members(body: bytes) -> dict[str, Raw]:
 
 
 def _in_base64(data: Raw) -> Raw:
-    items = msgspec.json.decode(data, type=list[dict[str, Raw]])
+    items = decode(data, list[dict[str, Raw]])
     for item in items:
         vector = item.get("embedding", Raw(b""))
         if bytes(vector).startswith(b"["):
-            numbers = msgspec.json.decode(vector, type=list[float])
+            numbers = decode(vector, list[float])
             packed = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers))
             item["embedding"] = Raw(b'"' + packed + b'"')
     return Raw(msgspec.json.encode(items))

@@ -12,6 +12,7 @@ from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.ledger import Hold, Ledger
 from llmgw.gateway.pick import Key, key_of
 from llmgw.gateway.relay import Late, Lost, Upstream
+from llmgw.net.decoding import decoder
 
 LINGERS = frozenset({"llamacpp"})
 """Engines that do not notice a client that left before the first token."""
@@ -21,7 +22,7 @@ class _Slot(Struct):
     is_processing: bool = False
 
 
-_SLOTS = msgspec.json.Decoder(list[_Slot])
+_SLOTS = decoder(list[_Slot])
 
 
 class EngineSlots:
@@ -51,14 +52,17 @@ class EngineSlots:
     async def _follow(self, model: str, replica: TableReplica) -> None:
         key = key_of(replica)
         loop = asyncio.get_running_loop()
-        while self._ledger.lingering(key) and loop.time() < self._until[key]:
-            await asyncio.sleep(self._bounds.slot_look_s)
-            busy = await self._busy(replica)
-            if busy is not None:
-                self._ledger.settle(key, model, busy)
-        # Forgotten before anything else runs: a slot left behind from now on is followed anew.
-        del self._tasks[key]
-        self._ledger.settle(key, model, 0)
+        try:
+            while self._ledger.lingering(key) and loop.time() < self._until[key]:
+                await asyncio.sleep(self._bounds.slot_look_s)
+                busy = await self._busy(replica)
+                if busy is not None:
+                    self._ledger.settle(key, model, busy)
+        finally:
+            # However that ended: a slot that nobody follows would be taken for good. Forgotten before
+            # anything else runs, so that a slot left behind from now on is followed anew.
+            del self._tasks[key]
+            self._ledger.settle(key, model, 0)
 
     async def _busy(self, replica: TableReplica) -> int | None:
         """How many slots the engine has at work. None: it does not say. An engine that is gone has none."""
@@ -70,7 +74,7 @@ class EngineSlots:
         except Late:
             return None
         try:
-            return sum(s.is_processing for s in _SLOTS.decode(await answer.read()))
+            return sum(s.is_processing for s in _SLOTS(await answer.read()))
         except (msgspec.DecodeError, Lost, Late):
             return None
         finally:

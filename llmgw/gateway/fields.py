@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+from llmgw.net.decoding import decoder
+
+_MEMBERS = decoder(dict[str, Raw])
 
 
 def split(body: bytes) -> dict[str, Raw]:
@@ -24,8 +26,8 @@ def split(body: bytes) -> dict[str, Raw]:
         ValueError: not a JSON object.
     """
     try:
-        return _MEMBERS.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return _MEMBERS(body)
+    except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
 
 

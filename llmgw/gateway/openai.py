@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from llmgw.core.table import Serving, TableModel
+from llmgw.net.decoding import decode
 
 DONE = b"data: [DONE]\n\n"
 
@@ -165,8 +166,8 @@ def from_event(data: bytes) -> ApiError:
 def _said(body: bytes) -> dict[str, Any]:
     """The object in which an engine says what is wrong, or one made of what it says instead."""
     try:
-        whole = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        whole = decode(body, object)
+    except msgspec.DecodeError:
         return {}
     if not isinstance(whole, dict):
         return {"message": str(whole)}

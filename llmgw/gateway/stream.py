@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from llmgw.gateway import fields, openai
 from llmgw.gateway.sse import Comment, EventReader, TooLong
 from llmgw.gateway.usage import Tokens, read_tokens
+from llmgw.net.decoding import decoder
 
 
 class _Choice(Struct):
@@ -27,7 +28,7 @@ class _Chunk(Struct):
     error: Raw = Raw(b"")
 
 
-_CHUNK = msgspec.json.Decoder(_Chunk)
+_CHUNK = decoder(_Chunk)
 
 
 class ClientStream:
@@ -92,11 +93,11 @@ class ClientStream:
             self.over = True
             return openai.DONE
         try:
-            chunk = _CHUNK.decode(data)
-        except (msgspec.DecodeError, RecursionError):
+            chunk = _CHUNK(data)
+        except msgspec.DecodeError:
             try:
                 data = fields.repaired(data)
-                chunk = _CHUNK.decode(data)
+                chunk = _CHUNK(data)
             except (msgspec.DecodeError, ValueError):
                 return self._fail(openai.upstream_failed("the engine sent an event that is not what its API says"))
         if (chunk.error and bytes(chunk.error) != b"null") or chunk.object == "error":

@@ -15,6 +15,7 @@ import msgspec
 from llmgw.core.table import Table, TableModel
 from llmgw.errors import OperatorError
 from llmgw.gateway.link import ControlLink
+from llmgw.net.decoding import decode
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class TableFollower:
             log.warning("the kept table cannot be read: %s", error)
             return
         try:
-            self.current = Snapshot.of(msgspec.json.decode(kept, type=Table))
+            self.current = Snapshot.of(decode(kept, Table))
         except msgspec.DecodeError as error:
             log.warning("the kept table is of no use, and control is waited for: %s", error)
 
@@ -97,7 +98,7 @@ class TableFollower:
         if body is None:
             return False
         try:
-            table = msgspec.json.decode(body, type=Table)
+            table = decode(body, Table)
         except msgspec.DecodeError as error:
             raise OperatorError(
                 "control's table is not understood",

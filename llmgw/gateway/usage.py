@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from llmgw.net.decoding import decoder
+
 log = logging.getLogger(__name__)
 
 CLIENT_CLOSED = 499
@@ -38,7 +40,7 @@ class Tokens(Struct):
     prompt_tokens_details: _Details | None = None
 
 
-_TOKENS = msgspec.json.Decoder(Tokens)
+_TOKENS = decoder(Tokens)
 
 
 def read_tokens(usage: bytes | msgspec.Raw | None) -> Tokens | None:
@@ -46,7 +48,7 @@ def read_tokens(usage: bytes | msgspec.Raw | None) -> Tokens | None:
     if not usage or bytes(usage) == b"null":
         return None
     try:
-        return _TOKENS.decode(usage)
+        return _TOKENS(usage)
     except msgspec.DecodeError:
         return None
 

@@ -21,6 +21,7 @@ from llmgw.mirror.requests import Invalid
 from llmgw.mirror.resolving import Resolver
 from llmgw.mirror.store import Store
 from llmgw.net.answers import refusal
+from llmgw.net.decoding import decode
 
 T = TypeVar("T")
 
@@ -113,10 +114,10 @@ async def _body(request: web.Request, kind: type[T]) -> T | web.Response:
     try:
         async with asyncio.timeout(BODY_S):
             body = await request.read()
-        return msgspec.json.decode(body, type=kind)
+        return decode(body, kind)
     except TimeoutError:
         return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
+    except msgspec.DecodeError as e:
         return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
 
 

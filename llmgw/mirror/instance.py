@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from llmgw.errors import Refused
+from llmgw.net.decoding import decode
 from llmgw_agent.process import boot_id, start_ticks
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,6 @@ def _remove_ended(path: Path) -> None:
 
 def _read(path: Path) -> Instance | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Instance)
+        return decode(path.read_bytes(), Instance)
     except (OSError, msgspec.DecodeError):
         return None

@@ -16,6 +16,7 @@ from llmgw.mirror import weights
 from llmgw.mirror.records import KeptFile, Record
 from llmgw.mirror.requests import where_from
 from llmgw.mirror.sources import Sources
+from llmgw.net.decoding import decode
 from llmgw_agent import durable
 from llmgw_agent.fetch.download import Connections, DownloadCancelled, Source, download, shown_url
 
@@ -52,7 +53,7 @@ class Job:
     @classmethod
     def load(cls, folder: Path) -> Job:
         """Raises OSError or msgspec.DecodeError: there is none that can be gone on with."""
-        return cls(folder, msgspec.json.decode((folder / "journal.json").read_bytes(), type=Journal))
+        return cls(folder, decode((folder / "journal.json").read_bytes(), Journal))
 
     @property
     def key(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from llmgw.mirror.folder import Stamp
+from llmgw.net.decoding import decode
 from llmgw_agent import durable
 from llmgw_agent.protocol import WeightFile
 
@@ -72,7 +73,7 @@ class Records:
         records = {}
         for path in sorted(self._folder.glob("*/*.json")):
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=Record)
+                record = decode(path.read_bytes(), Record)
             except (OSError, msgspec.DecodeError) as e:
                 log.warning("the record %s cannot be read and is not used: %s", path, e)
                 continue

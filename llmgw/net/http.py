@@ -18,6 +18,7 @@ import msgspec
 
 from llmgw.errors import OperatorError, Refused, Unreachable
 from llmgw.net.answers import Errored
+from llmgw.net.decoding import decode
 from llmgw.net.key import read_key
 
 T = TypeVar("T")
@@ -127,8 +128,8 @@ class Client:
         if answer.status >= 400:
             raise self.error(answer, path)
         try:
-            return msgspec.json.decode(answer.body, type=kind)
-        except msgspec.MsgspecError as e:
+            return decode(answer.body, kind)
+        except msgspec.DecodeError as e:
             raise OperatorError(
                 f"{self.name} answered something else than was asked",
                 why=f"{path}: {e}",
@@ -139,8 +140,8 @@ class Client:
         """What an answer of 400 and above says."""
         kind = Unreachable if answer.status in {429, 500, 502, 503, 504} else Refused
         try:
-            said = msgspec.json.decode(answer.body, type=Errored).error
-        except msgspec.MsgspecError:
+            said = decode(answer.body, Errored).error
+        except msgspec.DecodeError:
             return kind(
                 f"{self.name} answered {answer.status}",
                 why=f"{path} is not as expected there",

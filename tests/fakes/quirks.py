@@ -87,7 +87,8 @@ class Connection(asyncio.Protocol):
             self.engine.received.append(request)
             if request.path == "/slots":
                 busy = self.engine.slots.pop(0) if len(self.engine.slots) > 1 else self.engine.slots[0]
-                await self.send(answer([{"id": n, "is_processing": n < busy} for n in range(4)]))
+                slots = [{"id": n, "is_processing": n < busy} for n in range(4)] if isinstance(busy, int) else busy
+                await self.send(answer(slots))
                 continue
             self.engine.at_work += 1
             try:
@@ -231,8 +232,9 @@ class QuirkEngine:
     open: set[Connection] = field(default_factory=set)
     losses: list[float] = field(default_factory=list)
     """When connections ended, in the loop's time."""
-    slots: list[int] = field(default_factory=lambda: [0])
-    """How many slots it says are at work, one for each time it is asked; the last one stays."""
+    slots: list[int | bytes] = field(default_factory=lambda: [0])
+    """How many slots it says are at work, one for each time it is asked; the last one stays.
+    Bytes go out as they are."""
     at_work: int = 0
     """Requests being played."""
     port: int = 0

@@ -245,3 +245,16 @@ async def test_a_slot_of_an_engine_that_is_gone_counts_no_more(fleet, chat):
     await engine.die()
 
     await fleet.idle()
+
+
+@pytest.mark.parametrize("slots", [b'[{"a":' + b"[" * 200_000, b"\xff", b"{}", b"[5]"])
+async def test_a_slot_is_given_back_whatever_the_engine_says_of_its_slots(fleet, chat, slots):
+    engine = await fleet.engine(play=silent, slots=[slots])
+    fleet.control.put(model("m", replica("m/gpu/0", engine.url, capacity=1)))
+    await fleet.start(bounds=Bounds(slot_look_s=0.02, slot_give_up_s=0.1))
+    client = await RawClient(fleet.port).ask(chat())
+    await until(lambda: engine.at_work == 1)
+
+    await client.leave("FIN")
+
+    await fleet.idle()
