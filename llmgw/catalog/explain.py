@@ -72,14 +72,9 @@ def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Documen
             yield _unfit(kind, document, base, loc, flaw["input"])
 
 
-def _noun(part: schema.Schema) -> str:
-    title: str = part.get("title", "mapping")
-    return title if "." in title else f"a {title}"
-
-
 def _missing(kind: type[Strict], base: Steps, loc: Steps) -> Finding:
     part, owner = schema.node(kind, loc), schema.node(kind, loc[:-1])
-    why = f"{_noun(owner)} needs it: {_clause(part.get('description', ''))}"
+    why = f"{schema.noun(owner)} needs it: {_clause(part.get('description', ''))}"
     do = f"add `{loc[-1]}:` with {schema.expected(part, schema.of(kind))}"
     return Finding((*base, *loc), f"`{label(loc)}` is missing", why, do)
 
@@ -93,8 +88,8 @@ def _meant(kind: type[Strict], loc: Steps) -> str:
 def _unknown(kind: type[Strict], document: Document, base: Steps, loc: Steps) -> Finding:
     owner, key = schema.node(kind, loc[:-1]), str(loc[-1])
     parts = (schema.of(kind), *schema.of(kind).get("$defs", {}).values())
-    others = sorted(_noun(part) for part in parts if key in part.get("properties", {}))
-    why = f"the keys of {_noun(owner)} are {', '.join(sorted(owner.get('properties', {})))}"
+    others = sorted(schema.noun(part) for part in parts if key in part.get("properties", {}))
+    why = f"the keys of {schema.noun(owner)} are {', '.join(sorted(owner.get('properties', {})))}"
     if key in _ELSEWHERE:
         why, do = _ELSEWHERE[key], "take it out"
     elif others:
@@ -102,7 +97,7 @@ def _unknown(kind: type[Strict], document: Document, base: Steps, loc: Steps) ->
     else:
         close = _meant(kind, loc)
         do = f"write `{close}`" if close else "take it out"
-    what = f"`{label(loc)}` is not a key of {_noun(owner)}"
+    what = f"`{label(loc)}` is not a key of {schema.noun(owner)}"
     return Finding((*base, *loc), what, why, do, document.key_place((*base, *loc)))
 
 
@@ -118,7 +113,11 @@ def _unfit(kind: type[Strict], document: Document, base: Steps, loc: Steps, foun
     at: Steps = (*base, *loc)
     part, raw = schema.node(kind, loc), document.raw(at)
     wants = schema.expected(part, schema.of(kind))
-    what = f"`{label(loc)}` cannot be {_shown(found, raw)}" if loc else f"{_noun(part)} cannot be {_shown(found, raw)}"
+    what = (
+        f"`{label(loc)}` cannot be {_shown(found, raw)}"
+        if loc
+        else f"{schema.noun(part)} cannot be {_shown(found, raw)}"
+    )
     sort = _SORTS[type(found)]
     right_sort = sort in {_TYPES.get(choice.get("type", "")) for choice in part.get("anyOf", (part,))}
     # Where the sort is right and the value is not, saying the sort would only distract.

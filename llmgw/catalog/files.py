@@ -194,7 +194,7 @@ def read_server_file(data: bytes) -> ServerFile:
         found += more
     flawed = {f.at[0] for f in found if f.at}
     known = document.whole and len(found) < MOST_FINDINGS and not flawed & {"defaults", "blocks", "cards"}
-    known = known and all(f.at for f in document.findings)
+    known = known and all(f.at for f in found)
     shared = Shared.of(document.value, known=known)
     notes = _notes(SERVER, document, {(): server}) if server else ()
     return ServerFile(None if found else server, _problems(SERVER, document, found, {}), notes, shared, document)

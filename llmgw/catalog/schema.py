@@ -112,10 +112,18 @@ def expected(part: Schema, whole: Schema) -> str:
             item = _follow(whole, part["items"])
             return f"a list of {item['title']}s" if "title" in item else f"a list, each item {expected(item, whole)}"
         case "object":
-            return f"a mapping with the keys of a {part['title']}" if "title" in part else "a mapping of text to text"
+            return f"a mapping with the keys of {noun(part)}" if "title" in part else "a mapping of text to text"
         case _:
             limit = part.get("maxLength")
             return f"text of at most {limit} characters" if limit else "text"
+
+
+def noun(part: Schema) -> str:
+    """What a value of a type is called: `a model`, `an adapter`, `the limits`."""
+    title: str = part.get("title", "mapping")
+    if "." in title:
+        return title
+    return f"the {title}" if title.endswith("s") else f"{'an' if title[0] in 'aeiou' else 'a'} {title}"
 
 
 def _range(part: Schema) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
+from sys import stderr, stdout
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ def validate(
     token_file: TokenFile = None,
     mirror_key_file: MirrorKey = None,
 ) -> None:
-    """Check server.yaml, catalog/, keys/ and locks/, and print every problem."""
+    """Check server.yaml, catalog/, keys/ and locks/, and print every problem, and a note for what is planned."""
     files, bad = read_worktree(directory).result()
     others = [
         Problem(entry.path, 0, 0, f"{entry.path} cannot be read as a file", f"it {entry.why}", entry.do)
@@ -40,6 +41,9 @@ def validate(
 
         asked = ask(named, catalog, Reach(via, hub, token_file, mirror_key_file), within_s=within)
     catalog = replace(catalog, problems=tuple(sorted((*catalog.problems, *asked.problems))))
+    for note in catalog.notes:
+        # Beside JSON they are still said, where a program that reads it does not look.
+        print(note, file=stderr if json else stdout)
     if json:
         print(dumps([asdict(problem) for problem in catalog.problems], indent=2, ensure_ascii=False))
     else:

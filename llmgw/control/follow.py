@@ -62,6 +62,8 @@ class Follower:
         self._seen = ("", "")
         self._snapshot: Snapshot | None = None
         self._last = last
+        self._noted: set[tuple[str, str]] = set()
+        """Fields that do not act yet and were warned of, each with its file."""
         self.trouble = ""
         """Why the last look failed. What was wanted before still is."""
 
@@ -108,6 +110,10 @@ class Follower:
     async def _judged(self, snapshot: Snapshot) -> Followed:
         self._snapshot = snapshot
         catalog = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
+        for note in catalog.notes:
+            if (note.path, note.field) not in self._noted:
+                self._noted.add((note.path, note.field))
+                log.warning("%s", note, extra={"commit": snapshot.commit})
         # Without a commit that is known to have been carried out, only the newest one's own lines count.
         since = self._last.applied if self._last and self._last.applied else UNBORN
         trailers = await asyncio.to_thread(self._source.trailers_since, since)
