@@ -53,7 +53,7 @@ class Forwarder:
             ApiError: what the client is to be told instead of an answer, or at the end of one that broke.
             ClientLeft: nobody is there to be told.
         """
-        body = ask.for_engine(model.name)
+        body = ask.for_engine(model.name, model.max_output)
         inbound.head["x-llmgw-served-model"] = model.name
         tried: frozenset[Key] = frozenset()
         failure: openai.ApiError | None = None

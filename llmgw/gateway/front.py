@@ -110,6 +110,7 @@ class Front:
         record.asked, record.stream = ask.name, ask.stream
         model = self._model(snapshot, key, ask.name)
         record.model = model.name
+        request.check_kind(ask.path, ask.name, model.kind)
         await self._forwarder.carry(inbound, ask, model, record)
 
     def _admit(self, inbound: Inbound) -> tuple[Snapshot, TableKey]:

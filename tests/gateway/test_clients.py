@@ -258,7 +258,23 @@ async def test_usage_that_was_asked_for_comes_last_and_else_not_at_all(fleet, on
         assert not record["estimated"]
 
 
+async def test_the_catalogs_limit_is_what_the_engine_is_sent(fleet, one):
+    await fleet.put(model("m", replica("m/gpu/0", one.url), max_output=10))
+
+    await fleet.client().chat.completions.create(model="m", messages=HI, max_tokens=100)
+
+    assert one.received[-1].json["max_tokens"] == 10
+
+
+async def test_a_chat_model_is_not_asked_for_embeddings(fleet, one):
+    with pytest.raises(openai.BadRequestError, match="answered by models of `kind: embedding`"):
+        await fleet.client().embeddings.create(model="big", input="x")
+
+    assert one.received == []
+
+
 async def test_f5_an_engine_that_answers_floats_does_not_give_empty_vectors(fleet, one):
+    await fleet.put(model("m", replica("m/gpu/0", one.url), aliases=("big",), kind="embedding"))
     async with fleet.post("/v1/embeddings", {"model": "m", "input": "x", "encoding_format": "base64"}) as got:
         (item,) = (await got.json())["data"]
 

@@ -130,12 +130,12 @@ async def test_completions_work_streamed_and_not(fleet, real):
 async def test_a_capability_that_is_missing_and_a_prompt_that_is_too_long_are_said(fleet, real):
     client = fleet.client(max_retries=2)
 
-    with pytest.raises(openai.APIStatusError, match="embeddings") as missing:
+    with pytest.raises(openai.BadRequestError, match="kind: embedding") as missing:
         await client.embeddings.create(model="small", input="hello")
     with pytest.raises(openai.BadRequestError) as too_long:
         await client.chat.completions.create(model="small", messages=[{"role": "user", "content": "word " * 3000}])
 
-    assert missing.value.status_code == 501
+    assert missing.value.code == "wrong_kind"
     assert too_long.value.code == "context_length_exceeded"
     assert len(await fleet.records(2)) == 2, "neither was tried again"
 

@@ -57,6 +57,94 @@ def test_f16_a_stream_is_always_asked_for_its_usage(options, wants, sent):
     assert json.loads(ask.for_engine("m"))["stream_options"] == sent
 
 
+CAPPED = 10
+
+
+@pytest.mark.parametrize("path", sorted(request.STREAMING))
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [
+        pytest.param({}, {"max_tokens": 10}, id="none"),
+        pytest.param({"max_tokens": None}, {"max_tokens": 10}, id="null"),
+        pytest.param({"max_tokens": 100}, {"max_tokens": 10}, id="over"),
+        pytest.param({"max_tokens": 10}, {"max_tokens": 10}, id="as many as there may be"),
+        pytest.param({"max_tokens": 3}, {"max_tokens": 3}, id="fewer"),
+        pytest.param({"max_tokens": 0}, {"max_tokens": 0}, id="nothing, which is the engine's to answer"),
+        pytest.param({"max_tokens": -1}, {"max_tokens": 10}, id="endless, as llama-server takes it"),
+        pytest.param({"max_tokens": 1e300}, {"max_tokens": 10}, id="a number beyond all"),
+        pytest.param({"max_tokens": 10**400}, {"max_tokens": 10}, id="a whole number beyond all"),
+        pytest.param({"max_tokens": 3.0}, {"max_tokens": 3.0}, id="a number with a point"),
+        pytest.param({"max_completion_tokens": 100}, {"max_completion_tokens": 10, "max_tokens": 10}, id="new name"),
+        pytest.param({"max_completion_tokens": 3}, {"max_completion_tokens": 3, "max_tokens": 3}, id="new name, fewer"),
+        pytest.param({"n_predict": -1}, {"n_predict": 10, "max_tokens": 10}, id="llama-server's own name"),
+        pytest.param(
+            {"max_tokens": 5, "max_completion_tokens": 100, "n_predict": 70},
+            {"max_tokens": 5, "max_completion_tokens": 10, "n_predict": 10},
+            id="each of several",
+        ),
+        pytest.param(
+            {"max_tokens": None, "max_completion_tokens": 4},
+            {"max_tokens": 4, "max_completion_tokens": 4},
+            id="null beside one that counts",
+        ),
+    ],
+)
+def test_no_answer_has_more_tokens_than_the_catalog_allows(path, asked, sent):
+    ask = request.read(path, json.dumps({"model": "m", **asked}).encode())
+
+    assert json.loads(ask.for_engine("m", CAPPED)) == {"model": "m", **sent}
+    assert json.loads(ask.for_engine("m")) == {"model": "m", **asked}, "without a limit it is the client's affair"
+
+
+@pytest.mark.parametrize("name", request.LIMITS)
+@pytest.mark.parametrize("value", ["100", True, [1], {}, ""])
+def test_a_limit_that_is_none_is_refused_where_there_is_one(name, value):
+    # llama-server passes over what it cannot read, and answers without end.
+    ask = request.read(CHAT, json.dumps({"model": "m", name: value}).encode())
+
+    with pytest.raises(ApiError, match=name) as refused:
+        ask.for_engine("m", CAPPED)
+
+    assert (refused.value.status, refused.value.param) == (400, name)
+
+
+def test_embeddings_have_no_limit():
+    ask = request.read("/v1/embeddings", b'{"model":"m"}')
+
+    assert ask.for_engine("m", CAPPED) == b'{"model":"m"}'
+
+
+@given(st.dictionaries(st.sampled_from(request.LIMITS), st.none() | st.integers() | st.floats(allow_nan=False)))
+def test_whatever_is_asked_no_engine_is_sent_more_than_the_limit(asked):
+    ask = request.read(CHAT, json.dumps({"model": "m", **asked}).replace("Infinity", "1e300").encode())
+
+    with contextlib.suppress(ApiError):
+        sent = json.loads(ask.for_engine("m", CAPPED))
+        assert 0 <= sent["max_tokens"] <= CAPPED
+        assert all(sent[name] is None or 0 <= sent[name] <= CAPPED for name in asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "fits"),
+    [
+        (CHAT, "chat", True),
+        (CHAT, "completion", True),
+        (CHAT, "embedding", False),
+        ("/v1/completions", "rerank", False),
+        ("/v1/embeddings", "embedding", True),
+        ("/v1/embeddings", "chat", False),
+    ],
+)
+def test_a_model_is_asked_only_what_its_kind_answers(path, kind, fits):
+    if fits:
+        request.check_kind(path, "m", kind)
+        return
+
+    with pytest.raises(ApiError, match=f"is a model of `kind: {kind}`, and {path}") as refused:
+        request.check_kind(path, "m", kind)
+    assert (refused.value.status, refused.value.code) == (400, "wrong_kind")
+
+
 def test_without_a_stream_there_are_no_stream_options():
     ask = request.read(CHAT, b'{"model":"m","stream":null}')
 
