@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.fidelity.over_http import http_lines
 from bench.fidelity.process import process_lines
 from bench.fidelity.rows import Line, fit_lines, memory_lines, weight_lines
+from bench.fidelity.speeds import card_lines, cpu_lines
 
 DOCUMENT = Path("docs/measurements.md")
 BEGIN, END = "<!-- make fidelity writes from here -->", "<!-- to here -->"
@@ -19,7 +20,7 @@ def main() -> int:
     words = argparse.ArgumentParser(prog="python -m bench.fidelity", description=__doc__)
     words.add_argument("--quick", action="store_true", help="leave out what starts the real engine, and write nothing")
     quick = words.parse_args().quick
-    lines = [*memory_lines(), *weight_lines(), *fit_lines(), *http_lines()]
+    lines = [*memory_lines(), *weight_lines(), *fit_lines(), *cpu_lines(), *card_lines(), *http_lines()]
     if not quick:
         lines += process_lines()
     text = table(lines)
@@ -33,9 +34,10 @@ def main() -> int:
 
 def table(lines: list[Line]) -> str:
     """The lines as Markdown."""
-    head = ("what", "rows", "must", "llmgw", "gguf-parser-go", "ollama", "")
+    head = ("what", "rows", "must", "llmgw", "gguf-parser-go", "ollama", "flat 0.55", "")
     rows = [
-        (n.what, str(n.count), n.must, n.ours, n.gguf_parser, n.ollama, "holds" if n.ok else "**worse**") for n in lines
+        (n.what, str(n.count), n.must, n.ours, n.gguf_parser, n.ollama, n.flat, "holds" if n.ok else "**worse**")
+        for n in lines
     ]
     body = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)]
     return "\n".join(body)

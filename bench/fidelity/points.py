@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from llmgw.cli.demo import model_file
+from llmgw.planning.architectures import architecture
 from llmgw.planning.gguf import read_header
 from llmgw.planning.gguf_shape import shape_of
 from llmgw.planning.llama_options import LlamaOptions
@@ -36,6 +37,9 @@ GEMMA_270M = ModelShape(
 
 NAMES = {"Llama-3-8B": "llama3_8b", "Llama-3.1-8B": "llama3_8b", "Llama-3-70B": "llama3_70b"}
 """Models of the points by their rows in shapes.csv."""
+
+WINDOWS = {"gemma3": 1024, "gpt-oss": 128}
+"""Tokens that their windowed layers look back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,9 @@ def published(name: str) -> ModelShape | None:
         return None
     layers = int(row["layers"])
     experts = int(row["experts"] or 0)
+    known = architecture(row["arch"])
+    window = WINDOWS.get(row["arch"], 0)
+    period = known.window_period if known is not None and window else 0
     return ModelShape(
         architecture=row["arch"],
         layers=layers,
@@ -129,6 +136,8 @@ def published(name: str) -> ModelShape | None:
         kv_heads=(int(row["kv_heads"]),) * layers,
         key_length=int(row["head_dim"]),
         value_length=int(row["head_dim"]),
+        window=window,
+        windowed=tuple(period > 0 and n % period < period - 1 for n in range(layers)) if window else (),
         experts=experts,
         experts_used=int(row["experts_used"] or 0),
         expert_feed_forward=int(row["ffn"]) if experts else 0,

@@ -35,6 +35,8 @@ class Line:
     ok: bool
     gguf_parser: str = ""
     ollama: str = ""
+    flat: str = ""
+    """What 0.55 of the bandwidth over the file's size would say."""
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
