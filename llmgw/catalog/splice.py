@@ -167,7 +167,7 @@ def _dash(lines: Lines, start: int, column: int) -> int:
     line = lines.start(start)
     while True:
         dash = line + column
-        if lines.text[dash : dash + 1] == "-" and (dash < start or lines.start(start) == line):
+        if lines.text[dash : dash + 1] == "-" and dash < lines.end(line):
             return dash
         if line == 0:
             raise Unclear

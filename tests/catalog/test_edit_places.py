@@ -36,6 +36,7 @@ def after(done):
         pytest.param("name: m\r\nsource: s", "name: m\r\nstate: dry\r\nsource: s", id="with the line end of its line"),
         pytest.param("a: 1\r\nname: m", "a: 1\r\nname: m\r\nstate: dry", id="or that of the file"),
         pytest.param("{name: m, source: s}\n", "{name: m, state: dry, source: s}\n", id="in braces"),
+        pytest.param("{source: s, owner: o}\n", "{source: s, owner: o, state: dry}\n", id="at the end of braces"),
         pytest.param("{name: m,source: s}\n", "{name: m,state: dry,source: s}\n", id="with the comma of the others"),
         pytest.param(
             "{\n  name: m,\n  source: s\n}\n", "{\n  name: m,\n  state: dry,\n  source: s\n}\n", id="on its own line"
@@ -69,6 +70,7 @@ def test_a_new_key_is_written(before, expected):
         pytest.param("l:\nx: 1\n", "b", "l: [b]\nx: 1\n", id="where nothing is written"),
         pytest.param("x: 1\n", "b", "x: 1\nl: [b]\n", id="where no list is"),
         pytest.param("x:\n  - 1\n", "b", "x:\n  - 1\nl:\n  - b\n", id="in a new list as the file's others are"),
+        pytest.param("x:\n    - 1\n", "b", "x:\n    - 1\nl:\n    - b\n", id="indented as they are"),
         pytest.param("l:\n  - {k: a}\n", {"k": "b"}, "l:\n  - {k: a}\n  - {k: b}\n", id="a mapping as the others are"),
         pytest.param(
             "l:\n  - k: a\n    m: {x: 1}\n",
