@@ -70,6 +70,8 @@ class Catalog:
     """The good ones, by name."""
     locks: Mapping[str, Lock] = field(default_factory=dict)
     """Of the good models that have one, by the model's name."""
+    read: tuple[Entry, ...] = ()
+    """Every model that is good by itself, by name: what it lacks may be its lock, or a name of its own."""
     problems: tuple[Problem, ...] = ()
     """By file, line and column."""
     frozen: tuple[str, ...] = ()
@@ -154,7 +156,7 @@ def assemble(
         if not lacks and name not in unlocked and (entry.path, name) not in contested:
             good.append(entry)
     if server is None or not server.shared.known:
-        good = []
+        good = entries = []
     usable = {entry.model.name for entry in good}
     key_entries, key_problems = _join_keys(keys)
     notes = {note for file in models for note in file.notes} | {note for file in keys for note in file.notes}
@@ -163,6 +165,7 @@ def assemble(
         models=tuple(sorted(good, key=lambda entry: entry.model.name)),
         keys=key_entries,
         locks={name: lock for name, lock in sorted(locked.items()) if name in usable},
+        read=tuple(sorted(entries, key=lambda entry: (entry.model.name, entry.path))),
         problems=tuple(sorted({*found, *key_problems})),
         frozen=tuple(sorted({name for file in models for name in file.names} - usable)),
         unreadable_paths=tuple(sorted(hidden)),

@@ -109,7 +109,26 @@ class Lock(Strict):
 
 def asked(source: Source) -> dict[str, Any]:
     """The fields of a source that say what is fetched, as a lock keeps them."""
-    return selection(source.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return selection(
+        {
+            "from": source.from_,
+            "version": source.version,
+            "revision": source.revision,
+            "files": list(source.files),
+            "ignore": list(source.ignore),
+        }
+    )
+
+
+def written_sum(source: Source, path: str, files: int) -> str | None:
+    """The sha256 that a model writes of one file itself.
+
+    Args:
+        source: as it is written.
+        path: of the file.
+        files: how many the source has: `sha256` is of the only one.
+    """
+    return source.checksums.get(path) or (source.sha256 if files == 1 else None)
 
 
 def lock_path(model: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from llmgw.catalog.lock import Lock, asked, lock_path
+from llmgw.catalog.lock import Lock, asked, lock_path, written_sum
 from llmgw.catalog.model import Model
 from llmgw.catalog.origin import origin
 from llmgw.catalog.problem import Finding, Place, Problem
@@ -45,7 +45,8 @@ def lock_problems(lock: Lock) -> Iterator[Finding]:
 
 def model_problems(model: Model) -> Iterator[Finding]:
     """What a model lacks that has no lock."""
-    found = origin(asked(model.source))
+    # Asked of every model in every pass: only a repository can lack a lock.
+    found = origin(asked(model.source)) if model.source.from_.startswith("hf:") else None
     if found is None or not found.needs_lock:
         return
     do = f"pin it: llmgw lock {model.name}"
@@ -75,12 +76,12 @@ def stale(entry: LockEntry, model: Model) -> Problem | None:
     )
 
 
-def orphan(entry: LockEntry) -> Problem:
-    """A lock that no model is left of."""
+def orphan(entry: LockEntry, what: str = "") -> Problem:
+    """A lock that no model is left of, or one that has nothing to lock."""
     return Problem(
         entry.path,
         *entry.places.get("model", Place(1, 1)),
-        f"no model is called {entry.lock.model}",
+        what or f"no model is called {entry.lock.model}",
         "a lock is of the model that its file is called after",
         f"remove {entry.path}, or bring the model back",
     )
@@ -118,6 +119,8 @@ def joined(
         entry, model = file.entry, by_name.get(file.model)
         if entry is None:
             broken.add(file.model)
+        elif model is not None and model.source_ is None:
+            problems.append(orphan(entry, f"{model.name} is served elsewhere, and has no source to lock"))
         elif found := misplaced(entry) or (stale(entry, model) if model else None):
             problems.append(found)
             broken.add(file.model)
@@ -130,14 +133,16 @@ def joined(
 
 def _other_sum(entry: LockEntry, model: Model) -> Problem | None:
     """A model that writes a sum, and a lock that was given another."""
-    said, found = model.source.sha256, entry.lock.files[0].sha256
-    if said is None or found is None or said == found or len(entry.lock.files) > 1:
-        return None
-    return Problem(
-        entry.path,
-        *entry.places.get("files", Place(1, 1)),
-        f"the lock of {model.name} has another sha256 than its source",
-        f"the source says {said[:12]}…, and what is there upstream has {found[:12]}…",
-        "compare with the sum its publisher names, correct the source, and lock again",
-        model.name,
-    )
+    files = entry.lock.files
+    for file in files:
+        said = written_sum(model.source, file.path, len(files))
+        if said and file.sha256 and said != file.sha256:
+            return Problem(
+                entry.path,
+                *entry.places.get("files", Place(1, 1)),
+                f"the lock of {model.name} has another sha256 than its source",
+                f"the source says {said[:12]}… of {file.path}, and the lock {file.sha256[:12]}…",
+                f"llmgw lock {model.name}",
+                model.name,
+            )
+    return None

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from llmgw.catalog import pins
-from llmgw.catalog.check import SERVER, read_fleet, read_lock, read_models, read_server
-from llmgw.catalog.files import Entry, ModelFile
+from llmgw.catalog.check import SERVER, Catalog, read_fleet, read_lock
 from llmgw.catalog.lock import Lock, asked, lock_path, write
 from llmgw.catalog.model import Model
 from llmgw.catalog.origin import Place, origin
@@ -46,11 +45,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A working copy's files, and what of them locks are about."""
+    """A working copy's files, and what they say."""
 
     root: Path
     files: Mapping[str, bytes]
-    models: tuple[ModelFile, ...]
+    catalog: Catalog
 
     @staticmethod
     def read(repo: Path | None) -> Copy:
@@ -63,12 +62,12 @@ class Copy:
         root = next((folder for folder in (start, *start.parents) if (folder / SERVER).exists()), start)
         found, _ = read_worktree(root).result()
         files = {path: blob.data for path, blob in found.items()}
-        return Copy(root, files, tuple(read_models(p, d) for p, d in files.items() if p.startswith("catalog/")))
+        return Copy(root, files, read_fleet(files))
 
     @property
-    def entries(self) -> dict[str, Entry]:
-        """Every model that is good in itself, by name."""
-        return {entry.model.name: entry for file in self.models for entry in file.models}
+    def models(self) -> dict[str, Model]:
+        """Every model that is good by itself and has a source, by name."""
+        return {e.model.name: e.model for e in self.catalog.read if e.model.source_ is not None}
 
     def lock(self, name: str) -> Lock | None:
         """A model's lock, if there is one that can be read."""
@@ -82,21 +81,16 @@ class Copy:
         Raises:
             Refused: there is none, or its file has problems.
         """
-        entries = self.entries
+        models = self.models
         if not names:
-            return [entries[name].model for name in sorted(entries)]
-        by_name = {n: e.model for e in entries.values() for n in (e.model.name, *e.model.aliases)}
-        claimed = {claim.name: claim for file in self.models for claim in file.claims}
+            return [models[name] for name in sorted(models)]
+        by_name = {n: model for model in models.values() for n in (model.name, *model.aliases)}
         for name in names:
-            if name not in by_name and name in claimed:
-                problems = [p for file in self.models for p in file.problems if p.path == claimed[name].path]
-                raise Refused(
-                    f"{name} cannot be locked",
-                    why=problems[0].line_form() if problems else f"{claimed[name].path} has problems",
-                    do="llmgw validate lists them all",
-                )
+            mine = [p for p in self.catalog.problems if p.model == name]
+            if name not in by_name and mine:
+                raise Refused(f"{name} cannot be locked", why=mine[0].line_form(), do="llmgw validate lists them all")
             if name not in by_name:
-                raise unknown(f"there is no model {name}", name, set(by_name), "models")
+                raise unknown(f"there is no model {name} with a source", name, set(by_name), "models")
         return list({by_name[name].name: by_name[name] for name in names}.values())
 
 
@@ -120,7 +114,7 @@ def lock(
     if check:
         _check(copy, {model.name for model in wanted}, json=json)
         return
-    server = read_server(copy.files[SERVER])[0] if SERVER in copy.files else None
+    server = copy.catalog.server
     reach = Reach(via, hub, token_file, mirror_key_file)
     with look(reach, server) as looks, ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda model: _one(copy, model, looks, named=bool(names)), wanted))
@@ -156,13 +150,13 @@ def _one(copy: Copy, model: Model, looks: Look, *, named: bool) -> Outcome:
 
 def _orphans(copy: Copy) -> list[Outcome]:
     """Remove the locks of models that are gone, where it can be told that they are."""
-    if not all(file.readable for file in copy.models):
+    if copy.catalog.unreadable_paths:
         return []
-    claimed = {name for file in copy.models for name in file.names}
+    kept = set(copy.models) | set(copy.catalog.frozen)
     gone = []
     for path in copy.files:
         name = path.removeprefix("locks/").removesuffix(".yaml")
-        if path.startswith("locks/") and name not in claimed:
+        if path.startswith("locks/") and name not in kept:
             (copy.root / path).unlink(missing_ok=True)
             gone.append(Outcome(name, "removed", path, "no model has this name any more"))
     return gone
@@ -201,13 +195,10 @@ def _show(outcomes: Sequence[Outcome], *, json: bool) -> None:
 
 def _check(copy: Copy, names: set[str], *, json: bool) -> None:
     """Say what is wrong with locks, from the files alone."""
-    catalog = read_fleet(copy.files)
-    unpinned = {
-        (entry.path, finding.what) for entry in copy.entries.values() for finding in pins.model_problems(entry.model)
-    }
+    unpinned = {(e.path, finding.what) for e in copy.catalog.read for finding in pins.model_problems(e.model)}
     problems = [
         p
-        for p in catalog.problems
+        for p in copy.catalog.problems
         if (p.path.startswith("locks/") or (p.path, p.what) in unpinned) and (p.model in names or not p.model)
     ]
     if json:

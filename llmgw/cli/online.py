@@ -29,7 +29,7 @@ def ask(files: Mapping[str, bytes], catalog: Catalog, reach: Reach, *, within_s:
         reach: from where they are looked at.
         within_s: how long all of it may take. What was not answered by then is said.
     """
-    entries = [e for p, data in files.items() if p.startswith("catalog/") for e in read_models(p, data).models]
+    entries = [entry for entry in catalog.read if entry.model.source_ is not None]
     reachable = [entry for entry in entries if _here(entry, reach)]
     problems: list[Problem] = []
     away: list[Problem] = []

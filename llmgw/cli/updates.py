@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw.catalog.check import read_models
+from llmgw.catalog.check import read_fleet
 from llmgw.catalog.lock import Lock, asked, lock_path, write
 from llmgw.catalog.model import Model
 from llmgw.catalog.origin import MAIN, Place, origin, pinned
@@ -123,7 +123,7 @@ def update(
     edited = _repinned(written, model, found.commit)
     if not same:
         edited = _reversioned(edited, model, version or found.commit[:SHORT])
-    later = next(e.model for e in read_models(edited.file.path, edited.file.data).models if e.model.name == model.name)
+    later = _reread(copy, edited, model)
     files = {edited.file.path: edited.file.data, lock_path(model.name): write(lock_of(later, found))}
     said = f"{model.name} is {later.source.version} afterwards" + (
         f", at {found.commit[:SHORT]}." if found.commit else "."
@@ -138,13 +138,19 @@ def _entry(copy: WorkCopy, name: str) -> Model:
     Raises:
         Refused: there is none, or its file has problems.
     """
-    written = copy.model(name)
-    read = read_models(written.file.path, written.file.data)
-    found = [entry.model for entry in read.models if entry.model.name == written.name]
-    if not found:
-        why = read.problems[0].line_form() if read.problems else f"{written.file.path} has problems"
-        raise Refused(f"{written.name} cannot be looked at", why=why, do="llmgw validate lists them all")
+    written = copy.model(name).name
+    found = [entry.model for entry in copy.catalog.read if entry.model.name == written]
+    if not found or found[0].source_ is None:
+        mine = [p for p in copy.catalog.problems if p.model == written]
+        why = mine[0].line_form() if mine else "it has no source of its own"
+        raise Refused(f"{written} cannot be looked at", why=why, do="llmgw validate lists every problem")
     return found[0]
+
+
+def _reread(copy: WorkCopy, edited: Written, model: Model) -> Model:
+    """The model as its edited file says it is."""
+    files = {path: blob.data for path, blob in copy.now.files.items()} | {edited.file.path: edited.file.data}
+    return next((e.model for e in read_fleet(files).read if e.model.name == model.name), model)
 
 
 def _followed(model: Model, to: str = "") -> dict[str, Any]:

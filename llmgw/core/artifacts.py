@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from llmgw.catalog.lock import Lock
+from llmgw.catalog.lock import Lock, written_sum
 from llmgw.catalog.model import Model
+from llmgw.catalog.source import Source
 from llmgw.core.actions import Fetch, Held, Remove
 from llmgw.core.backoff import LONGEST_S, delay_s
 from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
@@ -158,15 +159,14 @@ def _not_had(model: Model, why: str, do: str) -> Held:
 
 def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:
     model, source = entry.model, entry.model.source
-    files = _files(entry.lock, source.sha256) if entry.lock else ()
+    files = _files(entry.lock, source) if entry.lock else ()
     return Fetch(model.name, str(source.version), source.from_, source.sha256, retry, why, files)
 
 
-def _files(lock: Lock, sha256: str | None) -> tuple[WantedFile, ...]:
-    """What the mirror is asked for: the sums and sizes that were locked, and the sum the model itself writes."""
-    only = len(lock.files) == 1
+def _files(lock: Lock, source: Source) -> tuple[WantedFile, ...]:
+    """What the mirror is asked for: the sums and sizes that were locked, and the sums the model itself writes."""
     return tuple(
-        WantedFile(file.path, url, file.bytes, (sha256 if only else None) or file.sha256)
+        WantedFile(file.path, url, file.bytes, written_sum(source, file.path, len(lock.files)) or file.sha256)
         for file, url in zip(lock.files, lock.urls(), strict=True)
         if url
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from llmgw.catalog.lock import Lock, asked, write
+from llmgw.catalog.lock import Lock, asked, write, written_sum
 from llmgw.catalog.model import Model
 from llmgw.catalog.origin import pinned
 from llmgw.catalog.parse import MODEL_FILE
@@ -44,15 +44,16 @@ def lock_of(model: Model, found: Resolved) -> Lock:
         Refused: no version can be that.
     """
     files = [{"path": f.path, "bytes": f.bytes, "sha256": f.sha256} for f in found.files]
-    said = model.source.sha256
-    if said is not None and len(files) == 1:
-        if files[0]["sha256"] not in {None, said}:
+    for file in files:
+        said = written_sum(model.source, str(file["path"]), len(files))
+        if said and file["sha256"] not in {None, said}:
             raise Refused(
                 f"{model.name} was not locked",
-                why=f"its source says sha256 {said[:12]}…, and what is there has {str(files[0]['sha256'])[:12]}…",
+                why=f"its source says sha256 {said[:12]}… of {file['path']}, and what is there has "
+                f"{str(file['sha256'])[:12]}…",
                 do="compare with the sum its publisher names, and correct the source",
             )
-        files[0]["sha256"] = said
+        file["sha256"] = said or file["sha256"]
     try:
         lock = Lock.model_validate(
             {

@@ -166,10 +166,11 @@ def test_a_lock_of_an_earlier_source_is_a_problem_of_the_lock():
 
 def test_a_sum_that_a_model_writes_is_not_the_locks():
     one = {"source": {"from": "https://example.com/q.gguf", "version": "2026-11"}, "commit": None}
-    catalog = fleet(
-        write(locked(**one)), (("source", "from"), "https://example.com/q.gguf"), (("source", "sha256"), "cd" * 32)
-    )
+    url = (("source", "from"), "https://example.com/q.gguf")
+    catalog = fleet(write(locked(**one)), url, (("source", "sha256"), "cd" * 32))
+    listed = fleet(write(locked(**one)), url, (("source", "checksums"), {"q-Q4_K_M.gguf": "cd" * 32}))
 
+    assert listed.problems == catalog.problems
     assert [problem.what for problem in catalog.problems] == ["the lock of coder has another sha256 than its source"]
 
 
@@ -243,3 +244,14 @@ def test_what_names_no_repository_is_none(written):
 
 def test_a_lock_is_called_after_its_model():
     assert lock_path("qwen3-8b") == "locks/qwen3-8b.yaml"
+
+
+def test_a_model_that_is_served_elsewhere_has_nothing_to_lock():
+    external = {"base_url": "https://api.example.com/v1", "key_ref": "example"}
+    model = {"name": "coder", "context_length": 4096, "external": external}
+    files = {"server.yaml": as_yaml(SERVER), "catalog/coder.yaml": as_yaml(model)}
+
+    catalog = read_fleet(files | {"locks/coder.yaml": write(locked())})
+
+    assert [p.what for p in catalog.problems] == ["coder is served elsewhere, and has no source to lock"]
+    assert [entry.model.name for entry in catalog.models] == ["coder"]
