@@ -33,7 +33,8 @@ class Flags(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line, and end."""
-        self.exit(USAGE, f"llmgw-agent: {message}\n  next: llmgw-agent --help\n")
+        what = "error: llmgw-agent cannot be called like this"
+        self.exit(USAGE, f"{what}\n  because {message}\n  next: llmgw-agent --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--reserve-gib", type=float, default=1.0, metavar="GIB", help="memory that is never an engine's (1)")
     add("--stop-engines", action="store_true", help="end the engines with the agent; by default they go on")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    add("--version", action="version", version=__version__)
+    add("--version", action="version", version=f"llmgw-agent {__version__}")
     return flags
 
 
@@ -188,5 +189,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         with only_one(to.state):
             return asyncio.run(run(to, only_stop=word == "stop"))
     except OperatorError as e:
-        print(e, file=sys.stderr)
+        print(f"error: {e}", file=sys.stderr)
         return e.code

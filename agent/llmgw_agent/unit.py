@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 # KillMode: engines are children in the unit's own group, and are taken up by
@@ -41,6 +42,7 @@ def text(command: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it: percent and dollar mean something to it, and a space ends a word."""
+    """A word as systemd reads it: percent and dollar mean something to it, a space and a quote end a word."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"' if escaped != word or " " in word or not word else word
+    plain = escaped == word and word and not re.search(r"[\s';]", word)
+    return word if plain else f'"{escaped}"'

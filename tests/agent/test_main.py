@@ -62,6 +62,23 @@ def test_wrong_usage_ends_with_64(flags, words, capsys):
     assert "--help" in capsys.readouterr().err
 
 
+def test_wrong_usage_is_three_lines_as_in_every_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["--nonsense"])
+
+    what, why, do = capsys.readouterr().err.splitlines()
+    assert what == "error: llmgw-agent cannot be called like this"
+    assert why.startswith("  because ")
+    assert do == "  next: llmgw-agent --help"
+
+
+def test_its_version_has_its_name(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+
+    assert capsys.readouterr().out.startswith("llmgw-agent ")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("allow.toml", 'allow = ["path:/mnt", "env"]'), ("allow.json", '{"allow": ["env", "path:/mnt"]}')],
@@ -84,7 +101,7 @@ def test_the_unit_keeps_engines_through_a_restart_of_the_agent(flags, capsys, mo
     monkeypatch.chdir(tmp_path)
     flags[flags.index("--key-file") + 1] = "key"
 
-    assert main(["unit", *flags, "--engine-path", "/opt/a b", "--stop-engines"]) == 0
+    assert main(["unit", *flags, "--engine-path", "/opt/a b", "--engine-path", "/opt/it's", "--stop-engines"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     # An engine is a process in the unit's own group: systemd must end the agent
@@ -92,7 +109,7 @@ def test_the_unit_keeps_engines_through_a_restart_of_the_agent(flags, capsys, mo
     assert {"KillMode=process", "OOMPolicy=continue", "Restart=always"} <= set(lines)
     (command,) = [line for line in lines if line.startswith("ExecStart=")]
     assert f"--key-file {tmp_path}/key" in command
-    assert '--engine-path "/opt/a b"' in command
+    assert '--engine-path "/opt/a b" --engine-path "/opt/it\'s"' in command
     assert command.startswith(f"ExecStart={sys.executable} -I -m llmgw_agent ")
     assert "--stop-engines" in command
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from llmgw.cli.main import COMMANDS, run
-from llmgw.cli.unit import PROCESSES, text
 from llmgw.errors import Exit
 from llmgw.sources.bare import commit_files, make_bare
 
@@ -105,27 +104,6 @@ def test_a_key_written_to_a_file_is_its_owners_alone_and_never_over_another(tmp_
 
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text().strip() not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", sorted(PROCESSES))
-def test_a_unit_starts_its_process_again_after_a_reboot(name):
-    unit = text(name, ())
-
-    assert "WantedBy=multi-user.target" in unit
-    assert "Restart=always" in unit
-    assert f" {' '.join(PROCESSES[name].words)} --" in unit
-
-
-@pytest.mark.needs_systemd_analyze
-@pytest.mark.parametrize("name", sorted(PROCESSES))
-def test_systemd_accepts_each_unit(name, tmp_path):
-    # The user `llmgw` and the folders are not on this machine: what is checked is the text.
-    path = tmp_path / f"llmgw-{name}.service"
-    path.write_text(text(name, ()).replace("User=llmgw", "User=root"))
-
-    checked = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
-
-    assert checked.returncode == 0, checked.stderr
 
 
 def test_a_plan_without_anything_seen_compares_what_is_asked(fleet, capsys):
