@@ -131,7 +131,7 @@ def published(name: str) -> ModelShape | None:
         embedding=int(row["embedding"]),
         vocabulary=int(row["vocab"]),
         context=8192,
-        feed_forward=(int(row["ffn"]),) * layers,
+        feed_forward=(0 if experts else int(row["ffn"]),) * layers,
         heads=(int(row["heads"]),) * layers,
         kv_heads=(int(row["kv_heads"]),) * layers,
         key_length=int(row["head_dim"]),

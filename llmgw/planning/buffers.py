@@ -22,8 +22,8 @@ INPUTS = 5
 SLACK_BYTES = 40 << 10
 """Positions, indices and rounding: 10 to 100 KiB were measured."""
 
-EXTRA_RESIDUAL = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm"})
-"""These scale the residual, and so keep a sixth vector."""
+EXTRA_RESIDUAL = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm", "llama4"})
+"""These scale the residual, or have two parts to add to it, and so keep a sixth vector."""
 
 
 def output_bytes(shape: ModelShape, options: LlamaOptions) -> int:
@@ -60,7 +60,8 @@ def _rotation_bytes(shape: ModelShape, options: LlamaOptions) -> int:
 def per_token(shape: ModelShape, options: LlamaOptions) -> int:
     """Numbers alive at the widest place, for each token of a batch. States are counted in."""
     residual = INPUTS + (shape.architecture in EXTRA_RESIDUAL)
-    blocks = [residual * shape.embedding + 3 * max(shape.feed_forward, default=0), _attention(shape)]
+    dense = max(*shape.feed_forward, shape.shared_feed_forward, 0)
+    blocks = [residual * shape.embedding + 3 * dense, _attention(shape)]
     # The states of all slots are copied in, once a batch and not once a token.
     states = shape.state_bytes * options.parallel // (NUMBER * options.ubatch)
     if shape.state_bytes:

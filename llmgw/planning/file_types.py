@@ -106,7 +106,7 @@ def parts(shape: ModelShape) -> Iterator[Part]:
         yield Part("attention", layer, shape.embedding * (queries + heads * shape.key_length))
         yield Part("attention", layer, shape.embedding * shape.heads[layer] * values)
         yield Part("values", layer, shape.embedding * heads * values)
-        if shape.experts and layer >= shape.dense_layers:
+        if shape.experts and not shape.feed_forward[layer]:
             each = shape.experts * shape.embedding * shape.expert_feed_forward
             yield Part("router", layer, shape.experts * shape.embedding)
             yield Part("experts", layer, 2 * each)

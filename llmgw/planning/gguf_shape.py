@@ -27,7 +27,8 @@ def shape_of(header: Header) -> ModelShape:
     """
     keys = Keys(header.values, header.architecture)
     known = architecture(header.architecture)
-    weights = weigh(header.tensors) if header.tensors else None
+    # Of a set, one file has its own tensors only.
+    weights = weigh(header.tensors) if header.tensors and header.parts == 1 else None
     file_type = file_type_name(keys.whole("general.file_type", default=-1, own=False))
     layers = keys.whole("block_count")
     if known is None or layers <= 0 or not keys.whole("embedding_length"):
@@ -109,7 +110,7 @@ def _shape(
         embedding=embedding,
         vocabulary=keys.vocabulary() or _rows(header.tensors, "token_embd.weight"),
         context=keys.whole("context_length"),
-        feed_forward=feed_forward,
+        feed_forward=_dense(keys, feed_forward),
         heads=heads,
         kv_heads=owned,
         key_length=latent + rope if is_latent else key,
@@ -128,13 +129,21 @@ def _shape(
         experts_used=keys.whole("expert_used_count"),
         expert_feed_forward=_expert_width(keys, feed_forward),
         shared_feed_forward=_shared_width(keys),
-        dense_layers=min(keys.whole("leading_dense_block_count"), layers),
         causal=causal,
         file_type=file_type,
         parts=header.parts,
         weights=weights,
     )
     return _with_state(shape, keys, known) if any(recurrent) else shape
+
+
+def _dense(keys: Keys, feed_forward: tuple[int, ...]) -> tuple[int, ...]:
+    """The width of each layer's dense part: none where it has experts in its place."""
+    if not keys.whole("expert_count"):
+        return feed_forward
+    first = keys.whole("leading_dense_block_count")
+    step = max(keys.whole("interleave_moe_layer_step"), keys.whole("moe_every_n_layers"), 1)
+    return tuple(width if layer < first or (layer + 1) % step else 0 for layer, width in enumerate(feed_forward))
 
 
 def _expert_width(keys: Keys, feed_forward: tuple[int, ...]) -> int:

@@ -103,7 +103,7 @@ def shape_of_config(config: Mapping[str, Any], *, weight_bytes: int | None = Non
         embedding=width,
         vocabulary=keys.whole("vocab_size"),
         context=_length(keys),
-        feed_forward=(keys.whole("intermediate_size", "n_inner", "ffn_dim") or 4 * width,) * layers,
+        feed_forward=_dense(keys, layers, keys.whole("intermediate_size", "n_inner", "ffn_dim") or 4 * width),
         heads=(heads,) * layers,
         kv_heads=tuple(0 if recurrent and recurrent[n] else own for n in range(layers)),
         key_length=latent + rope if latent else head,
@@ -120,7 +120,6 @@ def shape_of_config(config: Mapping[str, Any], *, weight_bytes: int | None = Non
         expert_feed_forward=keys.whole("moe_intermediate_size", "intermediate_size") if experts else 0,
         shared_feed_forward=keys.whole("shared_expert_intermediate_size")
         or keys.whole("n_shared_experts") * keys.whole("moe_intermediate_size"),
-        dense_layers=min(keys.whole("first_k_dense_replace"), layers),
     )
     return replace(shape, state_bytes=_state_bytes(keys)) if any(recurrent) else shape
 
@@ -225,6 +224,15 @@ def _layer_kinds(keys: _Keys, layers: int) -> tuple[tuple[bool, ...], tuple[bool
         return recurrent, (False,) * layers
     period = keys.whole("sliding_window_pattern")
     return recurrent, tuple(not period or (n + 1) % period != 0 for n in range(layers))
+
+
+def _dense(keys: _Keys, layers: int, width: int) -> tuple[int, ...]:
+    """The width of each layer's dense part: none where it has experts in its place."""
+    if not keys.whole(*EXPERTS):
+        return (width,) * layers
+    first = keys.whole("first_k_dense_replace")
+    step = max(keys.whole("interleave_moe_layer_step", "decoder_sparse_step"), 1)
+    return tuple(width if layer < first or (layer + 1) % step else 0 for layer in range(layers))
 
 
 def _length(keys: _Keys) -> int:

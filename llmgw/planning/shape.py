@@ -55,7 +55,7 @@ class ModelShape:
     context: int = 0
     """Tokens it was trained for."""
     feed_forward: tuple[int, ...] = ()
-    """The width of each layer's dense part."""
+    """The width of each layer's dense part. 0: it has experts in its place, or none."""
     heads: tuple[int, ...] = ()
     kv_heads: tuple[int, ...] = ()
     """Heads of keys and values that a layer keeps of its own: 0 for one that keeps none, or another's."""
@@ -90,8 +90,6 @@ class ModelShape:
     experts_used: int = 0
     expert_feed_forward: int = 0
     shared_feed_forward: int = 0
-    dense_layers: int = 0
-    """Layers at the beginning that have no experts."""
     causal: bool = True
     """False: it reads both ways, keeps nothing and gives embeddings."""
     file_type: str = ""
@@ -153,7 +151,10 @@ def from_facts(facts: Mapping[str, object]) -> ModelShape:
     held = {name: _typed(WeightBytes, name, value, layers) for name, value in weights.items()}
     kept = {name: value for name, value in shape.items() if value is not None}
     counted = {name: value for name, value in held.items() if value is not None}
-    return ModelShape(**kept, weights=WeightBytes(**counted) if counted else None)  # type: ignore[arg-type]
+    of_weights = WeightBytes(**counted) if counted else None  # type: ignore[arg-type]
+    if of_weights is not None and len(of_weights.experts) not in (0, len(of_weights.layers)):
+        raise _wrong("weights.experts", weights["experts"])
+    return ModelShape(**kept, weights=of_weights)  # type: ignore[arg-type]
 
 
 def _parts(value: ModelShape | WeightBytes) -> list[tuple[str, object, object]]:
@@ -175,7 +176,9 @@ def _typed(of: type[ModelShape | WeightBytes], name: str, value: object, layers:
     if declared.startswith("tuple"):
         many = isinstance(value, Sequence) and not isinstance(value, str)
         listed = list(value) if many and isinstance(value, Sequence) else [value] * layers
-        if len(listed) > MOST_LAYERS or not all(isinstance(part, int) and part >= 0 for part in listed):
+        # Of weights there may be more layers than are run: those that guess ahead.
+        counted = len(listed) <= MOST_LAYERS if of is WeightBytes else len(listed) in (0, layers)
+        if not counted or not all(isinstance(part, int) and part >= 0 for part in listed):
             raise _wrong(name, value)
         return tuple(bool(part) if "bool" in declared else int(part) for part in listed if isinstance(part, int))
     fits = {

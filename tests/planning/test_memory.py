@@ -106,7 +106,7 @@ MAMBA2 = shape(
     state_width=5120,
     state_heads=80,
 )
-MOE = shape(heads=(8,) * 4, kv_heads=(4,) * 4, key_length=64, value_length=64, experts=64)
+MOE = shape(feed_forward=(0,) * 4, heads=(8,) * 4, kv_heads=(4,) * 4, key_length=64, value_length=64, experts=64)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,43 @@ def test_facts_that_were_not_written_by_us_are_refused_or_read_and_never_a_crash
         assert isinstance(from_facts({"architecture": "llama", "layers": 3, **facts}), ModelShape)
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"kv_heads": [1, 2]},
+        {"weights.experts": [1], "weights.layers": [1, 2, 3], "weights.total": 9},
+        {"layers": -1},
+        {"layers": 10**6},
+        {"architecture": 7},
+        {"heads": [-1, 0, 0]},
+        {"weights.layers": 4},
+    ],
+)
+def test_facts_that_contradict_themselves_are_refused(facts):
+    with pytest.raises(Refused, match="cannot be understood"):
+        from_facts({"architecture": "llama", "layers": 3, **facts})
+
+
+def test_facts_of_a_later_version_are_passed_over():
+    assert from_facts({"architecture": "llama", "layers": 3, "colour": "blue", "speed": 3.5}).layers == 3
+
+
+EXPERTS = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 64}
+
+
+def test_a_layer_has_experts_or_a_dense_part(tmp_path):
+    assert read(tmp_path, EXPERTS).feed_forward == (0, 0, 0, 0)
+    assert read(tmp_path, EXPERTS | {"leading_dense_block_count": 1}).feed_forward == (1024, 0, 0, 0)
+    assert read(tmp_path, EXPERTS | {"interleave_moe_layer_step": 2}, "llama4").feed_forward == (1024, 0, 1024, 0)
+
+
+def test_one_part_of_a_set_does_not_weigh_the_whole(tmp_path):
+    tensors = [(f"blk.{n}.attn_q.weight", (256, 256), "Q4_K") for n in range(4)]
+
+    assert read(tmp_path, {}, tensors=tensors).weights.total == 4 * 36_864
+    assert read(tmp_path, {}, tensors=tensors, general={"split.count": 2}).weights is None
+
+
 def test_heads_of_keys_and_values_may_differ_by_layer(tmp_path):
     shape = read(tmp_path, {"attention.head_count_kv": [2, 0, 2, 0]})
 
