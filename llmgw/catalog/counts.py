@@ -17,15 +17,8 @@ CPU = "cpu"
 """The profile that a count adds where a model has none for CPUs."""
 
 _KEPT = (
-    "engine",
-    "engine_version",
-    "binary",
-    "parallel",
-    "context",
-    "kv_type_k",
-    "kv_type_v",
-    "batch",
-    "mmap",
+    *("engine", "engine_version", "binary", "parallel", "context"),
+    *("kv_type_k", "kv_type_v", "flash_attention", "mmap", "batch"),
 )
 _KEPT_AFTER = ("env", "env_from", "node_selector", "start_timeout")
 """What the CPU profile takes from the one it is made of; `args` and its own fields stand between."""
@@ -60,14 +53,13 @@ class CpuNeed(NamedTuple):
     cores: int | None = None
 
 
-def replicas(model: Written, counts: Mapping[str, int], cpu: CpuNeed, *, locked: bool = False) -> Counted:
+def replicas(model: Written, counts: Mapping[str, int], cpu: CpuNeed) -> Counted:
     """The model with these counts. Profiles that are not named stay as they are.
 
     Args:
         model: as it is written.
         counts: by the name of a profile.
         cpu: what a CPU profile reserves, where one is added.
-        locked: whether its lock says what it needs.
 
     Raises:
         Refused: a profile is unknown, every count would be 0, or the model is scaled.
@@ -78,7 +70,7 @@ def replicas(model: Written, counts: Mapping[str, int], cpu: CpuNeed, *, locked:
     said += told
     for name, count in counts.items():
         if count and name == CPU and CPU not in names and not any(_is_cpu(p) for p in model.profiles):
-            model = model.append(("profiles",), _cpu_profile(model, count, cpu, locked=locked))
+            model = model.append(("profiles",), _cpu_profile(model, count, cpu))
             said.append(f"The profile {CPU} is added: {model.name} had none for CPUs.")
         else:
             model = model.put(("profiles", model.profile(name), "replicas"), count)
@@ -155,7 +147,7 @@ def _is_cpu(profile: Mapping[str, Any]) -> bool:
     return profile.get("gpu") is None
 
 
-def _cpu_profile(model: Written, count: int, cpu: CpuNeed, *, locked: bool) -> dict[str, Any]:
+def _cpu_profile(model: Written, count: int, cpu: CpuNeed) -> dict[str, Any]:
     """The first profile that llama.cpp serves, without what concerns cards."""
     like = next((p for p in model.profiles if p.get("engine") == "llamacpp"), None)
     if like is None:
@@ -164,7 +156,7 @@ def _cpu_profile(model: Written, count: int, cpu: CpuNeed, *, locked: bool) -> d
             why="llama.cpp is what serves on CPUs, and it does not serve this model",
             do="add a source in GGUF and a profile with `engine: llamacpp` by hand",
         )
-    if cpu.memory_gib is None and not locked:
+    if cpu.memory_gib is None:
         raise Refused(
             f"{model.name} has no profile {CPU}, and none was added",
             why="it is not known how much memory a replica takes without a card",
@@ -178,8 +170,7 @@ def _cpu_profile(model: Written, count: int, cpu: CpuNeed, *, locked: bool) -> d
         made["args"] = args
     made["replicas"] = count
     made["priority"] = min(_priority(p) for p in model.profiles) - 10
-    if cpu.memory_gib is not None:
-        made["memory_gib"] = int(cpu.memory_gib) if float(cpu.memory_gib).is_integer() else cpu.memory_gib
+    made["memory_gib"] = int(cpu.memory_gib) if float(cpu.memory_gib).is_integer() else cpu.memory_gib
     if cpu.cores is not None:
         made["cpu_cores"] = cpu.cores
     return made | {key: like[key] for key in _KEPT_AFTER if key in like}

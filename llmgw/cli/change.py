@@ -13,7 +13,6 @@ import typer
 from msgspec import Struct
 
 from llmgw.catalog.check import Catalog
-from llmgw.catalog.problem import Problem
 from llmgw.catalog.written import Written
 from llmgw.cli.plan import foresee
 from llmgw.cli.render import as_json, plan_text
@@ -24,7 +23,7 @@ from llmgw.core.wanted import judge
 from llmgw.errors import Exit, OperatorError, Refused
 from llmgw.sources.author import Author
 from llmgw.sources.reading import catalog_of
-from llmgw.sources.snapshot import UNBORN, Blob
+from llmgw.sources.snapshot import UNBORN, Blob, Snapshot
 
 FORMAT_VERSION = "1.0"
 """Of the JSON: a minor one adds, a major one changes."""
@@ -91,19 +90,14 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
     files = {path: data for path, data in change.files.items() if data != _data(copy, path)}
     diff = "".join(_diff(path, _data(copy, path), data) for path, data in sorted(files.items()))
     if not files:
-        _show(
-            how,
-            Done(
-                FORMAT_VERSION,
-                (),
-                (*change.said, "Nothing is changed: it is so already."),
-                "",
-                None,
-            ),
-        )
+        _show(how, Done(FORMAT_VERSION, (), (*change.said, "Nothing is changed: it is so already."), "", None))
         return
-    plan, why = _plan(copy, files)
-    done = Done(FORMAT_VERSION, tuple(sorted(files)), change.said, diff, plan, why)
+    proposed = _proposed(copy, files)
+    after = catalog_of(proposed)
+    _refuse_new_problems(copy.catalog, after, files)
+    plan, why = _plan(copy, proposed)
+    said = (*change.said, *_new_notes(copy.catalog, after))
+    done = Done(FORMAT_VERSION, tuple(sorted(files)), said, diff, plan, why)
     author = Author(copy.root)
     if how.commits:
         author.ready(done.files, how.branch, push=how.push)
@@ -140,36 +134,19 @@ def _lines(data: bytes | None) -> list[str]:
     return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]
 
 
-def _plan(copy: WorkCopy, files: Mapping[str, bytes | None]) -> tuple[Preview | None, str]:
-    """What the edit would do, or None and why that is not known.
-
-    Raises:
-        Refused: a file would have a problem that it has not now.
-    """
+def _proposed(copy: WorkCopy, files: Mapping[str, bytes | None]) -> Snapshot:
+    """The working copy as it will be."""
     kept = {path: blob for path, blob in copy.now.files.items() if path not in files}
     edited = {path: Blob("", data) for path, data in files.items() if data is not None}
-    proposed = replace(
-        copy.now,
-        files=dict(sorted({**kept, **edited}.items())),
-        identity="",
-        dirty=True,
-    )
-    catalog = catalog_of(proposed)
-    if new := _new_problems(copy.catalog, catalog):
-        raise Refused(
-            f"{', '.join(sorted(files))} was not edited",
-            why=f"it would be wrong: {new[0].what}; {new[0].why}",
-            do=new[0].do,
-        )
+    return replace(copy.now, files=dict(sorted({**kept, **edited}.items())), identity="", dirty=True)
+
+
+def _plan(copy: WorkCopy, proposed: Snapshot) -> tuple[Preview | None, str]:
+    """What the edit would do, or None and why that is not known."""
     seen = see(copy)
     if seen.base is None:
         # Where nothing is known of the fleet, the files as they were are what the edit is compared with.
-        before = judge(
-            copy.catalog,
-            commit=copy.now.commit,
-            committed_at=copy.now.committed_at,
-            last=None,
-        )
+        before = judge(copy.catalog, commit=copy.now.commit, committed_at=copy.now.committed_at, last=None)
         seen = replace(seen, base=before)
     since = seen.base.applied if seen.base and seen.base.applied else UNBORN
     trailers = copy.source.trailers_since(since) if copy.now.commit != UNBORN else ()
@@ -182,19 +159,37 @@ def _plan(copy: WorkCopy, files: Mapping[str, bytes | None]) -> tuple[Preview | 
 def see(copy: WorkCopy) -> Seen:
     """What is known of the fleet: from control if it answers, else from the status branch."""
     cluster = copy.catalog.server.cluster if copy.catalog.server else ""
-    if not cluster:
-        return look("none", str(copy.root), "", None)
-    try:
-        return look("auto", str(copy.root), cluster, operator(None, None))
-    except OperatorError:
-        # An edit is no reason to stop: what the branch says is said to be from there.
-        return look("auto", str(copy.root), cluster, None)
+    repo = str(copy.root)
+    for how in ("auto", "branch") if cluster else ():
+        try:
+            return look(how, repo, cluster, operator(None, None))
+        except OperatorError:
+            # An edit is no reason to stop: where what is seen is from is said.
+            continue
+    return look("none", repo, cluster, None)
 
 
-def _new_problems(before: Catalog, after: Catalog) -> list[Problem]:
-    """Those that are there only afterwards. An edit moves the lines of the others."""
+def _refuse_new_problems(before: Catalog, after: Catalog, files: Mapping[str, bytes | None]) -> None:
+    """Nothing becomes wrong by a command. What was wrong already is no reason to refuse an edit."""
+    # An edit moves the lines of the others.
     known = {(p.path, p.what, p.why, p.model) for p in before.problems}
-    return [p for p in after.problems if (p.path, p.what, p.why, p.model) not in known]
+    new = [p for p in after.problems if (p.path, p.what, p.why, p.model) not in known]
+    if new:
+        raise Refused(
+            f"{', '.join(sorted(files))} was not edited",
+            why=f"it would be wrong: {new[0].what}; {new[0].why}",
+            do=new[0].do,
+        )
+
+
+def _new_notes(before: Catalog, after: Catalog) -> list[str]:
+    """What is written now and does not act yet."""
+    known = {(note.path, note.field) for note in before.notes}
+    return [
+        f"`{note.field}` is planned: it is checked, and does not act yet."
+        for note in after.notes
+        if (note.path, note.field) not in known
+    ]
 
 
 def _show(how: How, done: Done) -> None:

@@ -51,8 +51,7 @@ def replicas(
     asked = _counts(counts)
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    locked = f"locks/{model.name}.yaml" in copy.now.files
-    counted = counting.replicas(model, asked, CpuNeed(cpu_memory, cpu_cores), locked=locked)
+    counted = counting.replicas(model, asked, CpuNeed(cpu_memory, cpu_cores))
     shown = ", ".join(f"{profile} {number}" for profile, number in asked.items())
     change = Change.of(counted.model, f"{model.name}: replicas {shown}", counted.said, model.name)
     carry_out(copy, change, How(commit, branch, push, json))

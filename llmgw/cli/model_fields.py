@@ -18,6 +18,9 @@ from llmgw.cli.change import Change, How, carry_out
 from llmgw.cli.workcopy import Branch, Commit, Json, Name, Push, Repo, WorkCopy
 from llmgw.errors import Misused, Refused
 
+ADAPTERS = ("source", "adapters")
+"""Where a model's file has them."""
+
 
 def context(
     name: Name,
@@ -120,7 +123,7 @@ def alias(
     after = [one for one in before if one not in (remove or ())]
     after += [one for one in dict.fromkeys(aliases or ()) if one not in after]
     said = tuple(f"Requests for {gone} are refused from then on." for gone in remove or ())
-    changed = _with_list(model, "aliases", after)
+    changed = _with_list(model, ("aliases",), after)
     told = [
         *(f"also {one}" for one in aliases or ()),
         *(f"no longer {one}" for one in remove or ()),
@@ -144,14 +147,15 @@ def adapter(
     """Give a model an adapter, change one, or take one away."""
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    listed = [one if isinstance(one, dict) else {} for one in _list(model, "adapters")]
+    listed = [one if isinstance(one, dict) else {} for one in _list(model, *ADAPTERS)]
     names = [str(one.get("name", "")) for one in listed]
+    given = (("source", source), ("scale", _tidy(scale)))
+    asked = {key: new for key, new in given if new is not None}
     if remove:
         if adapter not in names:
             raise unknown(f"{model.name} has no adapter {adapter}", adapter, names, "adapters")
         after = [one for one in listed if one.get("name") != adapter]
     elif adapter in names:
-        asked = {key: new for key, new in (("source", source), ("scale", scale)) if new is not None}
         after = [one | asked if one.get("name") == adapter else one for one in listed]
     elif source is None:
         raise Misused(
@@ -162,11 +166,11 @@ def adapter(
     else:
         after = [
             *listed,
-            {"name": adapter, "source": source} | ({} if scale is None else {"scale": _tidy(scale)}),
+            {"name": adapter, **asked},
         ]
     told = "without" if remove else "with"
     change = Change.of(
-        _with_list(model, "adapters", after),
+        _with_list(model, ADAPTERS, after),
         f"{model.name}: {told} adapter {adapter}",
         (),
         model.name,
@@ -302,16 +306,18 @@ def _cards(model: Written, word: str) -> tuple[str, int]:
     return having[0], int(number)
 
 
-def _tidy(number: float) -> float:
-    return int(number) if number.is_integer() else number
+def _tidy(number: float | None) -> float | None:
+    return int(number) if number is not None and number.is_integer() else number
 
 
-def _list(model: Written, field: str) -> list[Any]:
-    found = model.raw.get(field)
+def _list(model: Written, *at: str) -> list[Any]:
+    found: Any = model.raw
+    for key in at:
+        found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, list) else []
 
 
-def _with_list(model: Written, field: str, items: Sequence[Any]) -> Written:
+def _with_list(model: Written, at: tuple[str, ...], items: Sequence[Any]) -> Written:
     if not items:
-        return model.clear((field,), []) if field in model.raw else model
-    return model.put((field,), list(items))
+        return model.clear(at, []) if _list(model, *at) else model
+    return model.put(at, list(items))

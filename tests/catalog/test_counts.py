@@ -124,6 +124,8 @@ profiles:
     engine_version: b9000
     gpu: {class: l40s-48g, count: 2}
     gpu_layers: 99
+    kv_type_v: q8_0
+    flash_attention: "on"
     tensor_split: [1, 1]
     args: [--jinja, -ngl, "99", --temp, "-1", -sm=row]
     env: {A: b}
@@ -145,6 +147,8 @@ profiles:
         "engine": "llamacpp",
         "engine_version": "b9000",
         "parallel": 4,
+        "kv_type_v": "q8_0",
+        "flash_attention": "on",
         "args": ["--jinja", "--temp", "-1"],
         "replicas": 4,
         "priority": -15,
@@ -153,14 +157,6 @@ profiles:
         "node_selector": {"room": "a"},
         "start_timeout": "20m",
     }
-
-
-def test_with_a_lock_that_knows_its_memory_none_has_to_be_said():
-    cards = written("name: m\nprofiles: [{name: gpu, engine: llamacpp, gpu: {class: l40s}, replicas: 1}]\n")
-
-    counted = replicas(cards, {"cpu": 2}, NOTHING, locked=True)
-
-    assert value(counted)["profiles"][1] == {"name": "cpu", "engine": "llamacpp", "replicas": 2, "priority": 90}
 
 
 def test_no_cpu_profile_is_added_to_count_none():

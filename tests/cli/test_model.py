@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from cli.conftest import CODER
@@ -247,6 +248,75 @@ def test_a_restart_with_none_ready_says_so_and_writes_nothing(copy):
         "  because none of its replicas of gpu, slow is ready, so there is none to start again\n"
         "  next: llmgw status coder says why\n"
     )
+    assert copy.clean()
+
+
+def test_a_restart_writes_the_time_into_each_profile_and_says_what_starts_again(copy):
+    copy.see(gpu=["ready", "starting"], slow=["ready"])
+
+    code, out, _ = copy.run("model", "restart", "coder")
+
+    assert code == Exit.DONE
+    assert out.startswith(
+        "Restarting coder starts its 2 ready replicas of gpu, slow again, one at a time: a new one is ready before an "
+        "old one ends where there is room for both.\n"
+    )
+    assert [re.sub(r"\d", "0", line) for line in copy.changed()] == ["+    restart: 0000-00-00T00:00:00Z"] * 2
+    assert "profiles.gpu.restart" in out
+
+
+def test_a_restart_of_one_profile_leaves_the_others(copy):
+    copy.see(gpu=["failed"], slow=["ready"])
+
+    assert copy.run("model", "restart", "coder", "gpu")[0] == Exit.REFUSED
+    assert copy.run("model", "restart", "coder", "slow")[0] == Exit.DONE
+
+    assert len(copy.changed()) == 1
+
+
+def test_of_a_fleet_that_nothing_is_known_of_a_restart_is_written(copy):
+    code, out, _ = copy.run("model", "restart", "coder", "slow")
+
+    assert code == Exit.DONE
+    assert out.startswith("Restarting coder starts its replicas of slow again, one at a time")
+
+
+def test_another_total_takes_the_counts_out_in_the_same_edit(copy):
+    code, out, err = copy.run("model", "scale", "coder", "2..6")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert out.startswith(
+        "The counts of its profiles are taken out (gpu 2, slow 1): their share is chosen from now on.\n"
+    )
+    assert copy.changed() == [
+        "-    replicas: 2        # one a node",
+        "-    replicas: 1",
+        "+scaling: {min: 2, max: 6}",
+    ]
+
+
+def test_the_total_of_the_counts_changes_nothing(copy):
+    code, out, _ = copy.run("model", "scale", "coder", "3")
+
+    assert code == Exit.DONE
+    assert out == "Its counts make 3 already, and stay: gpu 2, slow 1.\nNothing is changed: it is so already.\n"
+
+
+def test_scaling_a_stopped_model_starts_it(copy):
+    copy.run("model", "stop", "coder", "--commit")
+
+    code, out, _ = copy.run("model", "scale", "coder", "3")
+
+    assert code == Exit.DONE
+    assert out.startswith("coder was stopped, and starts.\n")
+    assert copy.changed() == ["-state: stopped"]
+
+
+@pytest.mark.parametrize(
+    ("total", "code"), [("0", Exit.REFUSED), ("4..2", Exit.USAGE), ("many", Exit.USAGE), ("..3", Exit.USAGE)]
+)
+def test_what_is_no_total_is_refused(copy, total, code):
+    assert copy.run("model", "scale", "coder", total)[0] == code
     assert copy.clean()
 
 

@@ -43,6 +43,14 @@ pytestmark = pytest.mark.needs_git
         ),
         pytest.param(["alias", "coder", "--remove", "code"], ["-aliases: [code]"], id="the last alias less"),
         pytest.param(
+            ["adapter", "coder", "sql", "https://a.example/sql.gguf", "--scale", "0.5"],
+            [
+                "-source: {from: /m.gguf}",
+                "+source: {from: /m.gguf, adapters: [{name: sql, source: https://a.example/sql.gguf, scale: 0.5}]}",
+            ],
+            id="an adapter",
+        ),
+        pytest.param(
             ["set", "coder", "description", "Slow: but # sure"], ['+description: "Slow: but # sure"'], id="a text"
         ),
         pytest.param(["set", "coder", "owner", "7"], ['+owner: "7"'], id="a text that looks like a number"),
@@ -131,3 +139,23 @@ def test_a_profile_with_dots_in_its_name_is_found_by_it(copy):
     assert copy.run("model", "set", "coder", "profiles.gpu.v2.parallel", "3")[0] == Exit.DONE
 
     assert copy.changed() == ["+    parallel: 3"]
+
+
+def test_an_adapter_is_added_changed_and_taken_away(copy):
+    copy.run("model", "adapter", "coder", "sql", "https://a.example/sql.gguf", "--commit")
+
+    copy.run("model", "adapter", "coder", "sql", "--scale", "2")
+    scaled = copy.changed()
+    copy.run("model", "adapter", "coder", "sql", "--remove")
+
+    assert scaled[1].endswith("adapters: [{name: sql, source: https://a.example/sql.gguf, scale: 2}]}")
+    assert copy.text().splitlines()[3] == "source: {from: /m.gguf}"
+    assert copy.run("model", "adapter", "coder", "sql", "--remove")[0] == Exit.REFUSED
+    assert copy.run("model", "adapter", "coder", "new")[0] == Exit.USAGE
+
+
+def test_a_field_that_does_not_act_yet_is_said_to_be_planned(copy):
+    code, out, _ = copy.run("model", "set", "coder", "profiles.gpu.min_tps", "5")
+
+    assert code == Exit.DONE
+    assert out.startswith("`profiles[0].min_tps` is planned: it is checked, and does not act yet.\n")

@@ -54,3 +54,26 @@ def test_a_card_that_the_node_does_not_report_is_refused(copy):
     assert code == Exit.REFUSED
     assert "n1 has no card GPU-77" in err
     assert copy.clean()
+
+
+def test_a_card_is_taken_out_and_taken_back(copy):
+    copy.see(gpu=["ready"])
+
+    code, out, err = copy.run("node", "drain", "n2", "--card", "GPU-3", "--card", "GPU-4")
+    drained = copy.changed(FILE)
+    copy.run("node", "undrain", "n2", "--card", "GPU-4")
+    one = copy.changed(FILE)
+    copy.run("node", "undrain", "n2", "--card", "GPU-3")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert out.startswith("Draining cards GPU-3, GPU-4 of n2 starts nothing new there; what runs there moves")
+    assert drained == ["+    cards_out: [GPU-3, GPU-4]"]
+    assert one == ["+    cards_out: [GPU-3]"]
+    assert copy.clean()
+
+
+def test_a_card_that_is_not_drained_cannot_be_taken_back(copy):
+    code, _, err = copy.run("node", "undrain", "n2", "--card", "GPU-3")
+
+    assert code == Exit.REFUSED
+    assert err.startswith("error: GPU-3 of n2 is not drained\n  because there are no drained cards\n")
