@@ -12,7 +12,7 @@ import httpx
 import msgspec
 from msgspec import UNSET
 
-from llmgw_agent import tls
+from llmgw_agent import durable, tls
 from llmgw_agent.errors import OperatorError, Refused, Unreachable
 from llmgw_agent.protocol import Orders, Report, digest
 from llmgw_agent.settings import Settings
@@ -137,14 +137,14 @@ class Control:
         return orders
 
     def _read(self, answer: httpx.Response, where: str) -> Orders | None:
-        said = answer.text[:200].strip() or answer.reason_phrase
+        said = answer.content[:200].decode(errors="replace").strip() or answer.reason_phrase
         match answer.status_code:
             case 204:
                 return None
             case 200:
                 try:
-                    return msgspec.json.decode(answer.content, type=Orders)
-                except msgspec.MsgspecError as e:
+                    return durable.decode(answer.content, Orders)
+                except durable.Damaged as e:
                     do = "see whether that is control's URL"
                     raise Unreachable(f"{where} answered what is not orders", why=str(e), do=do) from None
             case 401 | 403:

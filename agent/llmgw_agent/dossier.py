@@ -78,10 +78,15 @@ def of_exit(how: Exit, lines: Sequence[str], signs: Signs, *, kernel_out_of_memo
     elif how.signal == signal.SIGILL:
         cause, message = "device", "it uses instructions this processor lacks; install a build for this machine"
     elif not cause and how.signal in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
-        cause, message = "killed", f"it was ended from outside with {signal.Signals(how.signal).name}"
+        cause, message = "killed", f"it was ended from outside with {signal_name(how.signal)}"
     elif not cause:
         cause, message = "exited", _last_word(how, lines)
     return Dossier(cause, message, exit_code=how.code, signal=how.signal, log_tail=tail(lines))
+
+
+def without_reason(how: Exit) -> Dossier:
+    """What is known of an engine that ended, where looking for the reason failed."""
+    return Dossier("exited", _last_word(how, []), exit_code=how.code, signal=how.signal)
 
 
 def of_silence(cause: str, message: str, lines: Sequence[str], signs: Signs) -> Dossier:
@@ -90,9 +95,17 @@ def of_silence(cause: str, message: str, lines: Sequence[str], signs: Signs) -> 
     return Dossier(cause, f"{message}; its log says: {found[1]}" if found else message, log_tail=tail(lines))
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL`; and `signal 40` for one that has no name of its own, as real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _last_word(how: Exit, lines: Sequence[str]) -> str:
     if how.signal is not None:
-        ended = f"it ended with {signal.Signals(how.signal).name}"
+        ended = f"it ended with {signal_name(how.signal)}"
     else:
         ended = "it ended" if how.code is None else f"it ended with code {how.code}"
     loud = [line for line in lines if re.search(r"\berror\b|\bfatal\b|\bE\b|failed|exception", line, re.IGNORECASE)]

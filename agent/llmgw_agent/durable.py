@@ -1,10 +1,19 @@
-"""Files that are whole after a power cut: the old content or the new, never half of either."""
+"""Files that are whole after a power cut, and reading what somebody else may have damaged all the same."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Damaged(ValueError):
+    """Bytes that are not what they should be. The text says where."""
 
 
 def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -22,6 +31,28 @@ def write(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         fresh.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def read_text(path: Path) -> str | None:
+    """What a file says. None when it is not there, cannot be read, or is no text."""
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """JSON as a value of this kind. Every way it can fail to be one is `Damaged`.
+
+    Raises:
+        Damaged: it is no such value, or is nested so deeply that no reader follows it.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as e:
+        raise Damaged(str(e)) from None
+    except RecursionError:
+        raise Damaged("it is nested too deeply") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,10 +21,10 @@ class OrderBook:
         self._file = file
         self.last: Orders | None = None
         try:
-            self.last = msgspec.json.decode(file.read_bytes(), type=Orders)
+            self.last = durable.decode(file.read_bytes(), Orders)
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.MsgspecError) as e:
+        except (OSError, durable.Damaged) as e:
             LOG.warning("the cached orders cannot be read; control sends them again", extra={"why": str(e)})
 
     @property

@@ -10,6 +10,7 @@ import logging
 import secrets
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -83,10 +84,12 @@ class Records:
         found = []
         for file in sorted(self._folder.glob("*/record.json")):
             try:
-                found.append(msgspec.json.decode(file.read_bytes(), type=Record))
-            except (OSError, msgspec.MsgspecError) as e:
-                LOG.warning("a replica's record cannot be read and is set aside", extra={"file": str(file), "why": e})
-                file.replace(file.with_suffix(".unreadable"))
+                found.append(durable.decode(file.read_bytes(), Record))
+            except (OSError, durable.Damaged) as e:
+                why = {"file": str(file), "why": str(e)}
+                LOG.warning("a replica's record cannot be read and is set aside", extra=why)
+                with suppress(OSError):  # a disk that takes nothing leaves it where it is
+                    file.replace(file.with_suffix(".unreadable"))
         return found
 
     def save(self, record: Record) -> None:
@@ -108,11 +111,10 @@ class Records:
         return value
 
     def engine_key(self, key: Key) -> str:
-        """The key its engine was started with; empty when it is lost."""
-        try:
-            return self.key_file(key).read_text()
-        except OSError:
-            return ""
+        """The key its engine was started with; empty when it is lost, or damaged."""
+        found = durable.read_text(self.key_file(key)) or ""
+        # It goes into a header: nothing else than what we made may reach one.
+        return found if found.isascii() and found.isprintable() else ""
 
     def _of(self, key: Key) -> Path:
         return self._folder / f"{slug(key[0])}@{key[1]}"

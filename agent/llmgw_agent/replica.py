@@ -60,6 +60,8 @@ class Replica:
         self.busy: int | None = None
         self.tps: float | None = None
         self.loading: Progress | None = None
+        self._sign: tuple[float, tuple[object, ...] | None] | None = None
+        """When something last moved in it, and its counters then. None before the first watch."""
         self._blamed: Dossier | None = None
         self._task: asyncio.Task[Event] | None = None
 
@@ -199,7 +201,7 @@ class Replica:
         """Account for a change of state, then make it durable."""
         self.since_s = boot_clock()
         if self.state is State.READY:
-            self.dossier = None
+            self.dossier = self._sign = None
         if self.state is State.FAILING or (self.state is State.FAILED and before in {State.FETCHING, State.STARTING}):
             self.attempts += 1
         if self._blamed and self.state in {State.FAILING, State.FAILED}:
@@ -253,6 +255,11 @@ class Replica:
             return
         LOG.error("a bug in the agent ended %s of %s", effect, self.order.id, exc_info=error)
         if effect is Effect.WATCH:
+            if how := self.process and self.process.exit:
+                # It is known to have ended, whatever kept us from saying why.
+                self.blame(dossier.without_reason(how))
+                self.tell(Event.EXITED)
+                return
             asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
             return
         self.blame(Dossier("internal", f"a bug in the agent: {type(error).__name__}"))
@@ -280,8 +287,9 @@ class Replica:
         200 is no sign of life, since it needs none of what may have died.
         """
         pace, adapter = self.around.settings.pace, self.around.adapter(self.spec.engine)
-        at, mark = endpoint(self), None
-        signed = measured = time.monotonic()
+        at, measured = endpoint(self), time.monotonic()
+        # Kept when a watch broke and is taken up again: one that breaks now and then would never find it wedged.
+        signed, mark = self._sign = self._sign or (measured, None)
         if self.tps is None:
             measured -= TPS_EVERY_S
         while True:
@@ -293,7 +301,7 @@ class Replica:
                 vitals = await adapter.vitals(at, within_s=pace.watch_s)
                 self.busy = vitals.busy
                 if not vitals.busy or vitals.mark != mark:
-                    signed, mark = now, vitals.mark
+                    signed, mark = self._sign = now, vitals.mark
                 if now - measured >= TPS_EVERY_S and vitals.mark:
                     self.tps, measured = await adapter.tps(at, within_s=pace.watch_s) or self.tps, now
             except NoAnswerError:
@@ -364,12 +372,13 @@ class Replica:
         return Event.EXITED
 
     def why_ended(self, how: Exit) -> Dossier:
-        """What its exit and its log tell."""
+        """What its exit and its log tell, also where this agent does not know its engine."""
         before, now = self.started.kernel_kills if self.started else None, kernel_out_of_memory_kills()
+        adapter = self.around.adapters.get(self.runs_as.spec.engine) if self.runs_as.spec else None
         return dossier.of_exit(
             how,
             self.log_lines(),
-            self.around.adapter(self.spec.engine).signs,
+            adapter.signs if adapter else (),
             kernel_out_of_memory=before is not None and now is not None and now > before,
         )
 

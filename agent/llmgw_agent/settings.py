@@ -75,7 +75,7 @@ def read_allow(file: Path) -> tuple[str, ...]:
         values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as e:
         raise Refused(f"the allow file {file} cannot be read", why=e.strerror or str(e), do=do) from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise Refused(f"the allow file {file} does not parse", why=str(e), do=do) from None
     allow = values.get("allow") if isinstance(values, dict) and set(values) == {"allow"} else None
     if not isinstance(allow, list) or not all(isinstance(a, str) for a in allow):

@@ -288,10 +288,10 @@ class Weights:
 def whole(folder: Path) -> tuple[WeightFile, ...] | None:
     """The files of a version that is complete, or None. Sizes are compared; sums were, when it came."""
     try:
-        files = msgspec.json.decode((folder / MARKER).read_bytes(), type=tuple[WeightFile, ...])
+        files = durable.decode((folder / MARKER).read_bytes(), tuple[WeightFile, ...])
         if files and all((folder / f.path).stat().st_size == f.bytes for f in files):
             return files
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):  # a name with a NUL in it is a ValueError, and so is Damaged
         pass
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -148,6 +149,53 @@ async def test_an_engine_that_answers_nothing_any_more_is_wedged(agents, control
     control.order(agents.order())
     await agents.start()
     await control.sees(Phase.READY)
+
+    (tmp_path / "hang").touch()
+
+    assert (await control.sees(Phase.FAILED)).dossier.cause == "wedged"
+
+
+async def test_an_engine_ended_by_a_signal_without_a_name_has_failed(agents, control):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+
+    os.kill(r.pid, 40)
+
+    failed = await control.sees(Phase.FAILED)
+    assert (failed.dossier.signal, failed.dossier.message[:24]) == (40, "it ended with signal 40:")
+
+
+async def test_an_engine_that_ended_has_failed_also_where_looking_for_the_reason_breaks(agents, control, monkeypatch):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+
+    def bug(*_: object, **__: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr("llmgw_agent.dossier.of_exit", bug)
+    os.kill(r.pid, signal.SIGSEGV)
+
+    failed = await control.sees(Phase.FAILED)
+    assert (failed.dossier.cause, failed.dossier.signal) == ("exited", signal.SIGSEGV)
+
+
+async def test_an_engine_that_stands_still_is_wedged_also_when_the_watch_over_it_breaks(
+    agents, control, tmp_path, monkeypatch
+):
+    agents.engine(hang_while=str(tmp_path / "hang"))
+    monkeypatch.setattr("llmgw_agent.replica.LOOK_AGAIN_S", 0.01)
+    looks = itertools.count(1)
+
+    def now_and_then(_: object) -> None:
+        if next(looks) % 2 == 0:
+            raise LookupError
+
+    control.order(agents.order())
+    await agents.start()
+    await control.sees(Phase.READY)
+    monkeypatch.setattr("llmgw_agent.logs.bound", now_and_then)
 
     (tmp_path / "hang").touch()
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from msgspec import Struct
+
+from llmgw_agent import durable
 
 MAX_BYTES = 8 << 20
 """An answer longer than this is not one we asked for."""
@@ -31,8 +34,8 @@ class Reply(Struct, frozen=True):
     def value(self) -> Any:
         """The JSON it carries, or None."""
         try:
-            return json.loads(self.text)
-        except ValueError:
+            return durable.decode(self.text.encode(), Any)
+        except durable.Damaged:
             return None
 
 
@@ -76,7 +79,10 @@ def _request(at: Endpoint, path: str, body: object) -> bytes:
 
 
 async def _reply(reader: asyncio.StreamReader) -> Reply:
-    status = int((await reader.readline()).split()[1:2][0]) if not reader.at_eof() else 0
+    said = re.match(rb"HTTP/1\.[01] (\d{3})\b", await reader.readline())
+    if said is None:
+        raise ValueError("not an answer in HTTP")
+    status = int(said[1])
     length, chunked = None, False
     while (line := (await reader.readline()).decode("latin-1").strip().lower()) != "":
         name, _, value = line.partition(":")
@@ -86,12 +92,21 @@ async def _reply(reader: asyncio.StreamReader) -> Reply:
     if chunked:
         data = await _chunks(reader)
     elif length is None:
-        data = await reader.read(MAX_BYTES)
+        data = await _rest(reader)
     elif length > MAX_BYTES:
         raise ValueError(f"an answer of {length} bytes")
     else:
         data = await reader.readexactly(length)
     return Reply(status, data.decode(errors="replace"))
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    data = b""
+    while piece := await reader.read(MAX_BYTES):
+        data += piece
+        if len(data) > MAX_BYTES:
+            raise ValueError("an endless answer")
+    return data
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

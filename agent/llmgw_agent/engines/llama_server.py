@@ -113,8 +113,8 @@ def keys(file: Path) -> list[str]:
     """The keys in a file, one a line."""
     try:
         found = [line.strip() for line in file.read_text().splitlines() if line.strip()]
-    except OSError as e:
-        fail(f"error: the key file {file} cannot be read: {e.strerror}")
+    except (OSError, UnicodeDecodeError) as e:
+        fail(f"error: the key file {file} cannot be read: {e}")
     # None would open it to everybody.
     return found or fail(f"error: the key file {file} is empty")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -216,18 +217,20 @@ class LlamaCpp:
     async def vitals(self, at: Endpoint, *, within_s: float) -> Vitals:
         """Its slots: how many work, and how far each is."""
         reply = await ask(at, "/slots", within_s=within_s)
-        if reply.status != 200 or not isinstance(reply.value, list):
+        if reply.status != 200:
             # It was started with --no-slots, or is a build that does not know them.
             return Vitals(busy=None, mark=())
-        slots = [s for s in reply.value if isinstance(s, dict)]
+        value = reply.value
+        if not isinstance(value, list):
+            raise NoAnswerError("/slots: what it answers is no list of slots")
+        slots = [s for s in value if isinstance(s, dict)]
         return Vitals(sum(bool(s.get("is_processing")) for s in slots), tuple(_mark(s) for s in slots))
 
     async def tps(self, at: Endpoint, *, within_s: float) -> float | None:
         """Tokens it generated over the time it took, all of its life."""
         reply = await ask(at, "/metrics", within_s=within_s)
         values = dict(re.findall(r"^llamacpp:(\w+) ([0-9.e+-]+)$", reply.text, re.MULTILINE))
-        tokens = float(values.get("tokens_predicted_total", 0))
-        seconds = float(values.get("tokens_predicted_seconds_total", 0))
+        tokens, seconds = (_figure(values, f"tokens_predicted{which}_total") for which in ("", "_seconds"))
         return round(tokens / seconds, 1) if seconds > 0 and tokens >= TPS_TOKENS else None
 
 
@@ -246,4 +249,15 @@ def _mark(slot: dict[str, object]) -> tuple[object, ...]:
     following = slot.get("next_token")
     first = following[0] if isinstance(following, list) and following else following
     decoded = first.get("n_decoded") if isinstance(first, dict) else None
-    return slot.get("id_task"), slot.get("n_prompt_tokens_processed"), decoded
+    counters = slot.get("id_task"), slot.get("n_prompt_tokens_processed"), decoded
+    # Only whole numbers count: NaN is unlike itself, and would always seem to move.
+    return tuple(n if isinstance(n, int) else None for n in counters)
+
+
+def _figure(values: dict[str, str], name: str) -> float:
+    """A metric; 0 where there is none, or none that is a number."""
+    try:
+        figure = float(values.get(name, "0"))
+    except ValueError:
+        return 0.0
+    return figure if math.isfinite(figure) else 0.0

@@ -33,9 +33,10 @@ def look(folders: Iterable[Path]) -> tuple[InstalledEngine, ...]:
 def usable(program: Path) -> bool:
     """Whether it is a program that only its owner can change: we are about to run it with our rights."""
     try:
+        str(program).encode()  # a path that is no text could not be reported, or written down
         real = program.resolve(strict=True)
         modes = [real.stat().st_mode, real.parent.stat().st_mode]
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, UnicodeEncodeError):
         return False
     # The sticky bit keeps strangers from replacing a file in a folder all may write to.
     open_folder = modes[1] & stat.S_IWOTH and not modes[1] & stat.S_ISVTX

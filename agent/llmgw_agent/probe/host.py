@@ -29,7 +29,8 @@ def look(weights: Path) -> Host:
     """The machine as it is now. Cores are those this process may use, where the owner has limited them."""
     memory = psutil.virtual_memory()
     return Host(
-        hostname=socket.gethostname(),
+        # A name of bytes that are no text could not be reported.
+        hostname=socket.gethostname().encode(errors="replace").decode(),
         cpu_cores=len(os.sched_getaffinity(0)),
         memory_bytes=memory.total,
         memory_used_bytes=_rounded(memory.total - memory.available),
