@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from llmgw.catalog.fields import Strict
 from llmgw.catalog.model import Model
-from llmgw.catalog.planned import holds_types, mark_of
+from llmgw.catalog.planned import mark_of, types_in
 
 
 def spec(value: Strict) -> dict[str, Any]:
@@ -24,7 +25,13 @@ def spec(value: Strict) -> dict[str, Any]:
     out, and so is what does not act yet and is not set. What has no order of its
     own is sorted: aliases by themselves, profiles and entries by name.
     """
-    plain: dict[str, Any] = _plain(value)
+    whole = value.model_dump(mode="json", by_alias=True)
+    written = {key for key in _AS_WRITTEN if key in whole}
+    plain: dict[str, Any] = _pruned({k: v for k, v in whole.items() if k not in written}, type(value))
+    if written:
+        # Of these only what is written is there: what is not is a default of another type.
+        brought = value.model_dump(mode="json", by_alias=True, include=written, exclude_unset=True)
+        plain |= {key: _pruned(part, None) for key, part in brought.items() if part}
     for key in _BY_NAME:
         if key in plain:
             plain[key] = sorted(plain[key], key=lambda part: str(part["name"]))
@@ -35,7 +42,7 @@ def spec(value: Strict) -> dict[str, Any]:
 
 _BY_NAME = ("profiles", "nodes", "gateways", "operators", "cards", "notifications")
 _AS_WRITTEN = ("defaults", "blocks")
-"""Of these only what is written is there: what is not is a default of another type."""
+"""What server.yaml brings into models."""
 
 
 def from_spec(plain: dict[str, Any]) -> Model:
@@ -47,40 +54,37 @@ def from_spec(plain: dict[str, Any]) -> Model:
     return Model.model_validate(plain, by_name=False)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        kind, dumped = type(value), value.model_dump(mode="json", by_alias=True, include=_simple(type(value)))
-        plain: dict[str, Any] = {}
-        for name, field in kind.model_fields.items():
-            part, key = getattr(value, name), field.alias or name
-            mark = mark_of(kind, name)
-            says_nothing = part is None or part in ((), {}) or (mark is not None and not mark.values)
-            if says_nothing and part == field.get_default():
-                continue
-            if name in _AS_WRITTEN:
-                plain[key] = _numbers(
-                    value.model_dump(mode="json", by_alias=True, include={name}, exclude_unset=True)[key]
-                )
-            else:
-                plain[key] = _numbers(dumped[key]) if key in dumped else _plain(part)
+def _pruned(value: Any, kind: type[BaseModel] | None) -> Any:
+    """A value as it was written down, without what says nothing."""
+    if isinstance(value, dict):
+        if kind is None:
+            return {key: _pruned(part, None) for key, part in value.items()}
+        shape, plain = _shape(kind), {}
+        for key, part in value.items():
+            default, inner = shape[key]
+            if part != default:
+                plain[key] = _pruned(part, inner) if isinstance(part, dict | list | float) else part
         return plain
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return value
+    if isinstance(value, list):
+        return [_pruned(part, kind) for part in value]
+    return number(value) if isinstance(value, float) else value
 
 
 @cache
-def _simple(kind: type[BaseModel]) -> set[str]:
-    """The fields with no type of ours inside, which are written down in one go."""
-    return {name for name, field in kind.model_fields.items() if not holds_types(field.annotation)}
+def _shape(kind: type[BaseModel]) -> dict[str, tuple[Any, type[BaseModel] | None]]:
+    """For each key of a type: the value that says nothing there, if there is one, and the type of what is inside."""
+    shape: dict[str, tuple[Any, type[BaseModel] | None]] = {}
+    for name, field in kind.model_fields.items():
+        default: Any = _SAYS_SOMETHING
+        if not field.is_required() and field.default_factory is None:
+            mark = mark_of(kind, name)
+            if field.default is None or field.default in ((), {}) or (mark is not None and not mark.values):
+                default = to_jsonable_python(field.default, by_alias=True)
+        shape[field.alias or name] = default, next(types_in(field.annotation), None)
+    return shape
 
 
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_numbers(part) for part in value]
-    return number(value) if isinstance(value, float) else value
+_SAYS_SOMETHING = object()
 
 
 def number(value: float) -> int | float:

@@ -17,6 +17,9 @@ from llmgw.catalog.zones import zone_problem
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 """A commit in a URL: what is behind it cannot change."""
 
+_ANY_POLICY = Policy()
+"""One that asks nothing of a model, as most fleets have it."""
+
 NAMED = ("nodes", "gateways", "operators", "cards", "notifications", "freeze")
 """Lists of server.yaml whose entries have names that are unique among them."""
 
@@ -31,7 +34,7 @@ def fleet_problems(model: Model, server: Server | None, names: AbstractSet[str])
     """
     for at, wanted in _referred(model):
         if wanted not in names:
-            close = get_close_matches(wanted, sorted(names), n=1)
+            close = get_close_matches(wanted, sorted(names - {model.name, *model.aliases}), n=1)
             do = f"write `{close[0]}`" if close else "write the name of a model of this fleet, or take it out"
             what = f"{model.name} refers to {wanted}, which is no model"
             yield Finding(at, what, f"no file under catalog/ has the name or the alias {wanted}", do)
@@ -41,7 +44,8 @@ def fleet_problems(model: Model, server: Server | None, names: AbstractSet[str])
         what = f"{model.name} has its weights from a mirror, and the fleet has none"
         do = "add `mirror:` with `base` and `api` to server.yaml, or name a path that is on the nodes"
         yield Finding(("source", "from"), what, "server.yaml has no `mirror`", do)
-    yield from _policy(model, server.policy)
+    if server.policy != _ANY_POLICY:
+        yield from _policy(model, server.policy)
 
 
 def _referred(model: Model) -> Iterator[tuple[Steps, str]]:

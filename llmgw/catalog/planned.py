@@ -96,13 +96,8 @@ def _of(kind: type[BaseModel]) -> tuple[dict[str, Planned], frozenset[str], dict
     """The marked fields of a type, those with values of types inside, and every field's key in a file."""
     fields = kind.model_fields
     marks = {name: mark for name, field in fields.items() for mark in field.metadata if isinstance(mark, Planned)}
-    nested = frozenset(name for name, field in fields.items() if holds_types(field.annotation))
+    nested = frozenset(name for name, field in fields.items() if any(types_in(field.annotation)))
     return marks, nested, {name: field.alias or name for name, field in fields.items()}
-
-
-def holds_types(annotation: Any) -> bool:
-    """Whether values of types of ours are inside a field."""
-    return next(types_in(annotation), None) is not None
 
 
 def types_in(annotation: Any) -> Iterator[type[BaseModel]]:

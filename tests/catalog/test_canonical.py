@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.catalog import canonical
-from llmgw.catalog.check import read_models, read_server
+from llmgw.catalog.check import read_fleet, read_models, read_server
 from llmgw.catalog.fields import Strict
 from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
@@ -240,3 +240,27 @@ def test_a_spec_of_a_later_version_is_not_half_understood(at):
 
     with pytest.raises(ValueError, match="colour"):
         canonical.from_spec(spec)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(models(), min_size=1, max_size=4, unique_by=lambda m: m["name"]), st.randoms(use_true_random=False))
+def test_any_order_of_keys_and_files_asks_for_the_same(several, dice):
+    """One model a file, files in any order, keys in any order; or all of them in one file, as a list."""
+    several = [{**m, "aliases": [], "state": "stopped"} | {"routing": {}} for m in several]
+    server = {**SERVER, "defaults": {"owner": "team", "profile": {"threads": 3}}, "blocks": {"b": {"license": "MIT"}}}
+    plain = {"server.yaml": as_yaml(server), **{f"catalog/{n}.yaml": as_yaml(m) for n, m in enumerate(several)}}
+
+    shuffled = {"server.yaml": wordings(server, dice).encode()}
+    order = list(enumerate(several))
+    dice.shuffle(order)
+    shuffled |= {f"catalog/{9 - n}.yaml": wordings(m, dice).encode() for n, m in order}
+    listed = {"catalog/all.yaml": wordings(several, dice).encode(), "server.yaml": as_yaml(server)}
+
+    first, second, third = (asked(read_fleet(files)) for files in (plain, shuffled, listed))
+    assert first == second == third
+    assert len(first) == len(several)
+
+
+def asked(catalog: Any) -> list[tuple[str, list[str]]]:
+    assert catalog.problems == ()
+    return sorted(identity(entry.model) for entry in catalog.models)
