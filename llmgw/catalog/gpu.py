@@ -22,13 +22,13 @@ class GpuNeed(Strict):
     `l40s-48g`."""
     count: Annotated[Whole, Field(ge=1, le=64)] = 1
     """How many cards one replica takes, all on one node and of one class."""
-    vendor: Annotated[Vendor | None, Planned()] = None
+    vendor: Vendor | None = None
     """Who made the card. Absent: anybody."""
-    name: Annotated[Word | None, Planned()] = None
+    name: Word | None = None
     """A part of the product's name as its driver says it, in any case: `RTX 4090`. Absent: any product."""
-    memory: Annotated[SizeSpan | None, Planned()] = None
+    memory: SizeSpan | None = None
     """The memory of one card, as its driver reports it: `40GB..`. Absent: any size."""
-    compute_capability: Annotated[NumberSpan | None, Planned()] = None
+    compute_capability: NumberSpan | None = None
     """Of NVIDIA's cards, what they can do: `8.0..` for bfloat16. Absent: any."""
     slice: Annotated[Word | None, Planned()] = None
     """A part of a card in place of a whole one: `1g.10gb` of NVIDIA's MIG. Absent: whole cards."""

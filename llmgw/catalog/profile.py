@@ -89,14 +89,15 @@ class Profile(Strict):
     """GiB of host memory one replica reserves, as a number or with a unit: `24` or `24GiB`."""
     memory_claim: Annotated[Literal["written", "estimated", "measured"], Planned()] = "written"
     """Which figure a replica holds on its node: the one written here, the one made from its files, or its own peak."""
-    disk: Annotated[Bytes | None, Planned()] = None
+    disk: Bytes | None = None
     """Room on the node's disk that a replica needs besides its weights: `20GiB`. Absent: none."""
     node_selector: Labels = {}
     """Labels a node must carry. Absent: any node."""
-    anti_affinity: Annotated[Names, Planned()] = ()
+    anti_affinity: Names = ()
     """Models whose replicas are never on one node with one of these."""
-    placement: Annotated[Literal["spread", "binpack"], Planned()] = "spread"
-    """`spread` puts replicas on different nodes, so that one node's end is not all's; `binpack` fills a node first."""
+    placement: Literal["spread", "binpack"] = "spread"
+    """`spread` puts replicas on different nodes and, by labels of these names, racks, rows, rooms and sites, so that
+    one's end is not all's; `binpack` fills a node first."""
     keep_within: Annotated[Literal["node", "rack", "row", "room", "site"] | None, Planned()] = None
     """What all cards of one replica are in, by the node's labels of that name. Absent: one node."""
     tp: Annotated[Whole, Field(ge=1, le=64), Planned()] = 1

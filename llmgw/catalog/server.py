@@ -62,8 +62,8 @@ class NodeEntry(Strict):
     """Words a profile's `node_selector` may ask for."""
     drained: Flag = False
     """Nothing new starts here, and what runs moves off."""
-    cards_out: Annotated[tuple[Word, ...], Field(max_length=64), Planned()] = ()
-    """Cards nothing new is started on, by their UUIDs."""
+    cards_out: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    """Cards nothing new is started on, by their UUIDs; what runs there moves off."""
     engines: Annotated[tuple[EngineChoice, ...], Field(max_length=16), Planned()] = ()
     """Engines it is given. Absent: it runs those it has."""
     ssh: Annotated[Ssh | None, Planned()] = None

@@ -9,7 +9,7 @@ from msgspec import Struct
 from llmgw.catalog.model import Model
 from llmgw.core.artifacts import version_key
 from llmgw.core.needs import Ask, ask_of
-from llmgw.core.rooms import Key, Room, Rooms, spots_in, suits
+from llmgw.core.rooms import Disk, Key, Profiled, Room, Rooms, spots_in, suits
 from llmgw.core.rules import Rules
 from llmgw.core.unplaced import Unplaced
 
@@ -48,8 +48,10 @@ def headroom(
             ask = ask_of(model, profile, version=version, weights_bytes=sizes.get(version, 0))
             rules = Rules(ask)
             if ask not in plain:
-                plain[ask] = sum(_times(rules, room) for room in rooms.all.values())
-            gained = sum(_times(rules, room) - _times(rules, rooms.all[room.name]) for room in without)
+                plain[ask] = sum(_times(rules, room, model.name) for room in rooms.all.values())
+            gained = sum(
+                _times(rules, room, model.name) - _times(rules, rooms.all[room.name], model.name) for room in without
+            )
             found.append(Headroom(model.name, profile.name, plain[ask], plain[ask] + gained))
     return tuple(found)
 
@@ -59,11 +61,11 @@ def why_not_more(model: Model, profile: str, rooms: Rooms, sizes: Mapping[str, i
     (of,) = (p for p in model.profiles if p.name == profile)
     version = version_key(model)
     rules = Rules(ask_of(model, of, version=version, weights_bytes=sizes.get(version, 0)))
-    return Unplaced(rules.table([_filled(rules, room, model.name) for room in rooms.all.values()]))
+    return Unplaced(rules.table([_filled(rules, room, (model.name, profile)) for room in rooms.all.values()]))
 
 
-def _times(rules: Rules, room: Room) -> int:
-    """How often the ask fits into one room."""
+def _times(rules: Rules, room: Room, model: str) -> int:
+    """How often the ask of a model fits into one room."""
     if not rules.fits(room):
         return 0
     claim = rules.ask.claim(room.cores)
@@ -73,15 +75,21 @@ def _times(rules: Rules, room: Room) -> int:
     if claim.cards:
         # All cards of one replica are of one kind.
         most.append(sum(len(u) // claim.cards for kind, u in room.free.items() if suits(rules.ask, kind)))
+    if rules.ask.disk_bytes and room.disk_bytes is not None:
+        fetched = 0 if room.stored[rules.ask.version] else rules.ask.weights_bytes
+        most.append((room.disk_bytes - fetched) // rules.ask.disk_bytes)
+    if model in rules.ask.shuns:
+        most.append(1)  # it is kept apart from its own
     return min(most)
 
 
-def _filled(rules: Rules, room: Room, model: str) -> Room:
-    times = _times(rules, room)
+def _filled(rules: Rules, room: Room, of: Profiled) -> Room:
+    times = _times(rules, room, of[0])
     if not times:
         return room
     full = room.copy()
+    ask = rules.ask
     for _ in range(times):
-        spot = spots_in(rules.ask, full)[0]
-        full.take(model, spot.claim, spot.devices, rules.ask.version, rules.ask.weights_bytes)
+        spot = spots_in(ask, full)[0]
+        full.take(of, spot.claim, spot.devices, Disk(ask.version, ask.weights_bytes, ask.disk_bytes))
     return full

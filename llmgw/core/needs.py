@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +12,7 @@ from msgspec import Struct
 from llmgw.catalog.gpu import GpuNeed
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
-from llmgw.units import GIB
+from llmgw.units import GIB, Span, show_gib, show_span
 from llmgw_agent.protocol import Claim, split_id
 
 RANK = {"guaranteed": 0, "standard": 1, "opportunistic": 2}
@@ -33,6 +35,10 @@ class Need:
     """Nodes it failed on: tried last."""
     version: str = ""
     weights_bytes: int = 0
+    waited_since: float = 0.0
+    """Since when somebody waits for it, UTC seconds. 0: nobody does."""
+    shunned: tuple[str, ...] = ()
+    """Profiles (`model/profile`) that are never on one node with it."""
 
     @property
     def rank(self) -> tuple[int, bool]:
@@ -40,10 +46,10 @@ class Need:
         return RANK[self.model.class_], self.replaces
 
     @property
-    def order(self) -> tuple[str, int, str, int]:
-        """Whose turn it is in one rank, where not all of it fits."""
+    def order(self) -> tuple[float, str, int, str, int]:
+        """Whose turn it is in one rank, where not all of it fits: who has been waited for longest, then by name."""
         _, profile, ordinal = split_id(self.id)
-        return self.model.name, -self.profile.priority, profile, ordinal
+        return self.waited_since or math.inf, self.model.name, -self.profile.priority, profile, ordinal
 
 
 class Spot(Struct, frozen=True):
@@ -59,17 +65,29 @@ class CardAsk(NamedTuple):
 
     card_class: str
     number: int
+    vendor: str | None = None
+    name: str | None = None
+    memory: Span | None = None
+    compute_capability: Span | None = None
+    slice: str | None = None
 
     @property
     def words(self) -> str:
         """How such a card is spoken of."""
-        return self.card_class
+        more = [word for word in (self.vendor, self.name, self.slice) if word]
+        if self.memory:
+            more.append("..".join("" if end is None else show_gib(int(end)) for end in self.memory) + " of memory")
+        if self.compute_capability:
+            more.append(f"compute capability {show_span(self.compute_capability)}")
+        return f"{self.card_class} ({', '.join(more)})" if more else self.card_class
 
 
 class Ask(NamedTuple):
     """Everything of a need that a rule reads. Two needs with one ask fit into the same rooms."""
 
     engine: str
+    engine_version: str
+    """Empty: any."""
     labels: tuple[tuple[str, str], ...]
     cards: CardAsk | None
     memory_bytes: int
@@ -80,6 +98,10 @@ class Ask(NamedTuple):
     version: str
     """Of what is fetched, where that takes room."""
     weights_bytes: int
+    disk_bytes: int
+    """What it writes besides."""
+    shuns: tuple[str, ...]
+    """Models, and profiles as `model/profile`, that it is on no node with."""
 
     def claim(self, node_cores: int) -> Claim:
         """What one replica takes of a node with so many cores."""
@@ -87,7 +109,9 @@ class Ask(NamedTuple):
         return Claim(self.memory_bytes, cores, self.cards.number if self.cards else 0)
 
 
-def ask_of(model: Model, profile: Profile, *, version: str = "", weights_bytes: int = 0) -> Ask:
+def ask_of(
+    model: Model, profile: Profile, *, version: str = "", weights_bytes: int = 0, shunned: tuple[str, ...] = ()
+) -> Ask:
     """What one replica of a profile asks of its node.
 
     Args:
@@ -95,10 +119,12 @@ def ask_of(model: Model, profile: Profile, *, version: str = "", weights_bytes: 
         profile: one of its own.
         version: the key of its weights; empty: they are read in place.
         weights_bytes: what they take of a node's disk.
+        shunned: profiles that are never on one node with it, as `shunners` says.
     """
     cards = _cards(profile.gpu) if profile.gpu else None
     return Ask(
         engine=profile.engine,
+        engine_version=profile.engine_version or "",
         labels=tuple(sorted(profile.node_selector.items())),
         cards=cards,
         memory_bytes=round(profile.memory_gib * GIB),
@@ -107,8 +133,20 @@ def ask_of(model: Model, profile: Profile, *, version: str = "", weights_bytes: 
         path=model.source.from_ if model.source.is_path else "",
         version=version if weights_bytes else "",
         weights_bytes=weights_bytes if version else 0,
+        disk_bytes=profile.disk or 0,
+        shuns=tuple(sorted({*profile.anti_affinity, *shunned})),
     )
 
 
+def shunners(models: Iterable[Model]) -> dict[str, tuple[str, ...]]:
+    """By model: the profiles whose `anti_affinity` names it. Who is shunned has to keep away as well."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        for profile in model.profiles:
+            for name in profile.anti_affinity:
+                found.setdefault(name, []).append(f"{model.name}/{profile.name}")
+    return {name: tuple(sorted(keys)) for name, keys in found.items()}
+
+
 def _cards(gpu: GpuNeed) -> CardAsk:
-    return CardAsk(gpu.class_, gpu.count)
+    return CardAsk(gpu.class_, gpu.count, gpu.vendor, gpu.name, gpu.memory, gpu.compute_capability, gpu.slice)

@@ -56,7 +56,9 @@ def spot_in(need: Need, rooms: Iterable[Room]) -> Spot | None:
 
 
 def _ask(need: Need) -> Ask:
-    return ask_of(need.model, need.profile, version=need.version, weights_bytes=need.weights_bytes)
+    return ask_of(
+        need.model, need.profile, version=need.version, weights_bytes=need.weights_bytes, shunned=need.shunned
+    )
 
 
 def _group(asked: list[Asked], rooms: Rooms) -> tuple[Placed, dict[str, int]]:
@@ -157,6 +159,8 @@ def _best(need: Need, shelf: Shelf, rooms: Rooms, *, closest: bool) -> Room | No
         last = name in need.avoid or name in rooms.suspects
         if closest:
             return last, (), False, room.left, name
+        if need.profile.placement == "binpack":
+            return last, (), bool(need.version) and need.version not in room.held, room.left, name
         apart = (homes.get(name, 0), *[shared[domain[:level]] for level in rooms.levels])
         return last, apart, bool(need.version) and need.version not in room.held, room.left, name
 

@@ -65,6 +65,11 @@ class Node:
     def name(self) -> str:
         return self.entry.name
 
+    def drains(self, devices: Iterable[str]) -> bool:
+        """Whether what runs on these cards of it is to move off."""
+        entry = self.entry
+        return entry.drained or (bool(entry.cards_out) and not set(entry.cards_out).isdisjoint(devices))
+
 
 class Replica(Struct, frozen=True, gc=False):
     """One replica, reported or ordered and not yet reported."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from llmgw.core.needs import Ask, Need, Spot
 from llmgw.core.replicas import Fleet, Node, Replica, Standing
-from llmgw.units import GIB, show_gib
+from llmgw.units import GIB, Span, show_gib
 from llmgw_agent.protocol import Card, Claim, ForeignProcess, InstalledEngine, Phase
 
 CARD_IN_USE_SHARE = 0.1
@@ -23,6 +23,23 @@ DOMAINS = ("site", "room", "row", "rack")
 """Labels that say what a node shares its fate with, from the largest to the smallest."""
 
 Key = tuple[str, int, str]
+
+
+Profiled = tuple[str, str]
+"""A model and its profile, by name."""
+
+
+class Disk(NamedTuple):
+    """What a replica takes of its node's disk."""
+
+    version: str = ""
+    """Of its weights, which are there once for all that run them. Empty: they are read in place."""
+    weights_bytes: int = 0
+    bytes: int = 0
+    """What it writes besides."""
+
+
+NO_DISK = Disk()
 
 
 class CardKind(NamedTuple):
@@ -73,7 +90,7 @@ class Room:
     stored: Counter[str]
     """Versions whose bytes have their place: held, arriving, or to be fetched for what was placed."""
     models: Counter[str] = field(default_factory=Counter)
-    """Replicas by model."""
+    """Replicas by model, and by `model/profile`."""
     unusable: tuple[str, ...] = ()
     """Cards that nothing new is put on, and why, in words."""
     order: dict[str, tuple[CardKind, int]] = field(default_factory=dict)
@@ -81,34 +98,38 @@ class Room:
     left: float = 0.0
     """All that is left as one number, what is scarce counting most: the least is the fullest."""
 
-    def take(self, model: str, claim: Claim, devices: Collection[str], version: str = "", size: int = 0) -> None:
+    def take(self, of: Profiled, claim: Claim, devices: Collection[str], disk: Disk = NO_DISK) -> None:
         """Reserve what a replica claims."""
         self.memory_bytes -= claim.memory_bytes
         self.cpu_cores -= claim.cpu_cores
-        self.models[model] += 1
+        self.models[of[0]] += 1
+        self.models["/".join(of)] += 1
         for uuid in devices:
             kind, _ = self.order.get(uuid, (None, 0))
             if kind is not None and uuid in self.free[kind]:
                 self.free[kind].remove(uuid)
-        if version:
-            if not self.stored[version] and self.disk_bytes is not None:
-                self.disk_bytes -= size
-            self.stored[version] += 1
+        new = bool(disk.version) and not self.stored[disk.version]
+        if disk.version:
+            self.stored[disk.version] += 1
+        if self.disk_bytes is not None:
+            self.disk_bytes -= disk.bytes + disk.weights_bytes * new
 
-    def give(self, model: str, claim: Claim, devices: Collection[str], version: str = "", size: int = 0) -> None:
+    def give(self, of: Profiled, claim: Claim, devices: Collection[str], disk: Disk = NO_DISK) -> None:
         """Undo what `take` did."""
         self.memory_bytes += claim.memory_bytes
         self.cpu_cores += claim.cpu_cores
-        self.models[model] -= 1
+        self.models[of[0]] -= 1
+        self.models["/".join(of)] -= 1
         for uuid in devices:
             kind, _ = self.order.get(uuid, (None, 0))
             if kind is not None and uuid not in self.free[kind]:
                 self.free[kind].append(uuid)
                 self.free[kind].sort(key=lambda u: self.order[u][1])
-        if version:
-            self.stored[version] -= 1
-            if not self.stored[version] and self.disk_bytes is not None:
-                self.disk_bytes += size
+        if disk.version:
+            self.stored[disk.version] -= 1
+        last = bool(disk.version) and not self.stored[disk.version]
+        if self.disk_bytes is not None:
+            self.disk_bytes += disk.bytes + disk.weights_bytes * last
 
     def copy(self) -> Room:
         """One that can be changed without changing this one."""
@@ -144,6 +165,7 @@ class Room:
             -1 if self.disk_bytes is None else self.disk_bytes,
             tuple(sorted((kind, len(uuids)) for kind, uuids in self.free.items())),
             tuple(sorted(v for v, n in self.stored.items() if n)),
+            tuple(sorted(m for m, n in self.models.items() if n)),
         )
 
 
@@ -211,7 +233,7 @@ class Rooms:
     def take(self, need: Need, spot: Spot) -> None:
         """Reserve a spot for a need."""
         room = self.all[spot.node]
-        room.take(need.model.name, spot.claim, spot.devices, need.version, need.weights_bytes)
+        room.take((need.model.name, need.profile.name), spot.claim, spot.devices, _disk(need))
         self.homes[need.model.name][room.name] += 1
         self._measure(room)
         self.touched.append(room)
@@ -219,7 +241,7 @@ class Rooms:
     def give(self, need: Need, spot: Spot) -> None:
         """Undo what `take` did."""
         room = self.all[spot.node]
-        room.give(need.model.name, spot.claim, spot.devices, need.version, need.weights_bytes)
+        room.give((need.model.name, need.profile.name), spot.claim, spot.devices, _disk(need))
         self.homes[need.model.name][room.name] -= 1
         self._measure(room)
         self.touched.append(room)
@@ -227,7 +249,7 @@ class Rooms:
     def clear(self, replica: Replica) -> None:
         """Take a running replica for gone: its room may be given to another."""
         room = self.all[replica.node]
-        room.give(replica.model, replica.claim, replica.devices)
+        room.give((replica.model, replica.profile), replica.claim, replica.devices)
         self.homes[replica.model][replica.node] -= 1
         del self._running[replica.key]
         self._measure(room)
@@ -240,7 +262,7 @@ class Rooms:
             replica = self._running.get(key)
             if replica is not None and replica.node in self.all:
                 room = changed.setdefault(replica.node, self.all[replica.node].copy())
-                room.give(replica.model, replica.claim, replica.devices)
+                room.give((replica.model, replica.profile), replica.claim, replica.devices)
         return list(changed.values())
 
     def _measure(self, room: Room) -> None:
@@ -248,18 +270,22 @@ class Rooms:
         room.left = memory * room.memory_bytes + cores * room.cpu_cores + cards * room.cards
 
     def _charge(self, room: Room, replica: Replica) -> None:
-        size = self._sizes.get(replica.version, 0)
-        room.take(replica.model, replica.claim, replica.devices, replica.version, size)
+        disk = Disk(replica.version, self._sizes.get(replica.version, 0))
+        room.take((replica.model, replica.profile), replica.claim, replica.devices, disk)
         # An agent that does not say which cards: the last ones, since the first are given first.
         for _ in range(replica.claim.cards - len(replica.devices)):
             if uuids := next((u for u in room.free.values() if u), None):
                 uuids.pop()
 
 
+def _disk(need: Need) -> Disk:
+    return Disk(need.version, need.weights_bytes, need.profile.disk or 0)
+
+
 def _room(node: Node, alike: dict[Traits, int]) -> Room:
     has, entry = node.seen.inventory, node.entry
     cards = has.cards if has else ()
-    order, free, unusable = _cards(cards)
+    order, free, unusable = _cards(cards, frozenset(entry.cards_out))
     held = frozenset(v.key for v in node.seen.versions if v.state == "held")
     arriving = {v.key: max(0, (v.total_bytes or 0) - v.bytes) for v in node.seen.versions if v.state == "arriving"}
     disk = has.disk_free_bytes if has else None
@@ -295,7 +321,7 @@ def kind_of(card: Card) -> CardKind:
 
 
 def _cards(
-    cards: tuple[Card, ...],
+    cards: tuple[Card, ...], out: Collection[str]
 ) -> tuple[dict[str, tuple[CardKind, int]], dict[CardKind, list[str]], tuple[str, ...]]:
     """The usable ones with their order, the free ones by kind, and what keeps the rest from being used."""
     order: dict[str, tuple[CardKind, int]] = {}
@@ -305,7 +331,7 @@ def _cards(
     for place, card in enumerate(cards):
         if card.uuid in cut:
             continue  # its slices are cards of their own
-        if why := _fault(card):
+        if why := f"{card.uuid} is taken out" if card.uuid in out else _fault(card):
             unusable.append(why)
             continue
         kind = kind_of(card)
@@ -340,4 +366,20 @@ def spots_in(ask: Ask, room: Room) -> list[Spot]:
 
 def suits(ask: Ask, kind: CardKind) -> bool:
     """Whether a card is one of those that are asked for."""
-    return ask.cards is not None and kind.card_class == ask.cards.card_class
+    card = ask.cards
+    if card is None or kind.card_class != card.card_class or kind.slice != (card.slice or ""):
+        return False
+    return (
+        card.vendor in (None, kind.vendor)
+        and (card.name or "").lower() in kind.name.lower()
+        and (card.memory is None or card.memory.holds(kind.memory_bytes))
+        and (card.compute_capability is None or _can(kind.compute_capability, card.compute_capability))
+    )
+
+
+def _can(capability: str, asked: Span) -> bool:
+    """Whether a card can do what is asked. One whose driver does not say is not excluded."""
+    try:
+        return asked.holds(float(capability))
+    except ValueError:
+        return True

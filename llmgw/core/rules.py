@@ -55,9 +55,13 @@ def _labels(ask: Ask, node: Traits) -> Missing | None:
 def _engine(ask: Ask, node: Traits) -> Missing | None:
     if node.engines is None:
         return None  # an older agent that does not say; it will answer for itself
-    named = [e for e in node.engines if e.name == ask.engine]
+    words = f"{ask.engine} {ask.engine_version}".strip()
+    # A version that a node does not know of its own engine is unknown, and excludes nothing.
+    named = [
+        e for e in node.engines if e.name == ask.engine and ask.engine_version in ("", e.version or ask.engine_version)
+    ]
     if not named:
-        return Missing(0, f"it reports no {ask.engine}", f"with {ask.engine} installed")
+        return Missing(0, f"it reports no {words}", f"with {words} installed")
     if ask.cards is None:
         return None
     vendors = {kind.vendor for kind in node.kinds if suits(ask, kind)}
@@ -113,13 +117,25 @@ def _cores(ask: Ask, room: Room) -> Missing | None:
 
 
 def _disk(ask: Ask, room: Room) -> Missing | None:
-    if room.disk_bytes is None or not ask.version or room.stored[ask.version]:
+    fetched = ask.weights_bytes if ask.version and not room.stored[ask.version] else 0
+    if room.disk_bytes is None or not (fetched or ask.disk_bytes):
         return None
-    short = ask.weights_bytes - room.disk_bytes
+    short = fetched + ask.disk_bytes - room.disk_bytes
     if short <= 0:
         return None
     size = show_bytes(short)
-    return Missing(short, f"{size} of disk short for the weights", f"with {size} more of its disk free")
+    return Missing(
+        short, f"{size} of disk short{' for the weights' * bool(fetched)}", f"with {size} more of its disk free"
+    )
+
+
+def _apart(ask: Ask, room: Room) -> Missing | None:
+    there = [name for name in ask.shuns if room.models[name]] if ask.shuns else None
+    if not there:
+        return None
+    return Missing(
+        len(there), f"{', '.join(there)} runs there, which it is kept apart from", f"without {', '.join(there)}"
+    )
 
 
 FIXED: tuple[tuple[str, Fixed], ...] = (
@@ -135,6 +151,7 @@ MOVING: tuple[tuple[str, Moving], ...] = (
     ("memory", _memory),
     ("cores", _cores),
     ("disk", _disk),
+    ("apart", _apart),
 )
 _MOVING = tuple(rule for _, rule in MOVING)
 NAMES = tuple(dict.fromkeys(name for name, _ in (*FIXED, *MOVING)))

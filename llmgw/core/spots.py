@@ -9,8 +9,8 @@ from dataclasses import replace
 from llmgw.core import rollout
 from llmgw.core.actions import Held
 from llmgw.core.artifacts import Artifacts, version_key
-from llmgw.core.memory import Memory
-from llmgw.core.needs import Need, Spot
+from llmgw.core.memory import Memory, Scale
+from llmgw.core.needs import Need, Spot, shunners
 from llmgw.core.observed import DemandSeen
 from llmgw.core.placement import place, spot_in
 from llmgw.core.preempt import Claims, Way
@@ -45,10 +45,12 @@ def find_spots(
         now: UTC seconds.
         suspects: nodes that are tried last.
     """
-    needs = list(_ready(turns, weights))
+    needs = list(_ready(turns, weights, memory.scales))
     spots: Spots = {}
     if not needs:
         return spots
+    shunned = shunners(w.model for w in wanted.models.values())
+    needs = [(turn, replace(n, shunned=shunned.get(turn.model, ()))) for turn, n in needs]
     sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
     rooms = Rooms(fleet, sizes=sizes, suspects=suspects)
     found = place([n for _, n in needs], rooms)
@@ -79,14 +81,19 @@ def find_spots(
     return spots
 
 
-def _ready(turns: Iterable[rollout.Turn], weights: Artifacts) -> Iterable[tuple[rollout.Turn, Need]]:
+def _ready(
+    turns: Iterable[rollout.Turn], weights: Artifacts, scales: Mapping[str, Scale]
+) -> Iterable[tuple[rollout.Turn, Need]]:
     """What is needed of the models whose weights can be had."""
     for turn in turns:
         if turn.needs and turn.model in weights.held:
             turn.held.append(weights.held[turn.model])
             continue
         size = sum(f.bytes for f in weights.ready.get(turn.model, ()))
-        yield from ((turn, replace(n, version=version_key(n.model), weights_bytes=size)) for n in turn.needs)
+        since = scales[turn.model].unserved_since if turn.model in scales else 0.0
+        for need in turn.needs:
+            version = version_key(need.model)
+            yield turn, replace(need, version=version, weights_bytes=size, waited_since=since)
 
 
 def _make_room(turn: rollout.Turn, need: Need, unplaced: Unplaced, fleet: Fleet, rooms: Rooms, gave_way: str) -> None:

@@ -19,10 +19,10 @@ ACTS = {
     "source": "from version sha256 revision files ignore",
     "profile": "name engine gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
-    "drain_timeout restart",
-    "gpu": "class count",
+    "drain_timeout restart disk anti_affinity placement",
+    "gpu": "class count vendor name memory compute_capability",
     "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy",
-    "node": "name address key_sha256 labels drained",
+    "node": "name address key_sha256 labels drained cards_out",
     "caller": "name key_sha256",
     "mirror": "base api retain",
     "card": "name class count",
