@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from pathlib import Path
 
 import psutil
 from msgspec import UNSET
 
-from llmgw_agent import __version__, adoption, durable, tls
+from llmgw_agent import __version__, adoption, lineage, tls
 from llmgw_agent.control import Control
 from llmgw_agent.engines.base import Adapter
 from llmgw_agent.engines.llamacpp import LlamaCpp
+from llmgw_agent.errors import OperatorError
 from llmgw_agent.fetch.line import Connections
 from llmgw_agent.logs import Logs
 from llmgw_agent.machine import Machine
@@ -45,6 +44,8 @@ class Node:
         self._fresh = False
         """Whether control has spoken since this agent started. Until then nothing is started."""
         self._ending = False
+        self._trouble = ""
+        """Why the last orders were not obeyed; empty when they were."""
         self.book = OrderBook(settings.state / "orders.json")
         self.replicas: dict[Key, Replica] = {}
         self.machine = Machine(settings, ours=lambda: [r.usage for r in self.replicas.values()], changed=self.news.set)
@@ -58,7 +59,7 @@ class Node:
         self._around = Surroundings(
             settings=settings,
             boot=boot_id(),
-            owner=_owner(settings.state / "id"),
+            owner=lineage.owner(settings.node, settings.state),
             records=self._records,
             logs=Logs(settings.state / "logs"),
             weights=self.weights,
@@ -83,14 +84,27 @@ class Node:
             # Nothing of this epoch, until control has spoken to this process: so it
             # says its orders again, and does not take an answer of "nothing new" for them.
             obeyed_seq=seq if self._fresh else 0,
+            instance=lineage.instance(self._around.owner),
+            trouble=self._trouble,
             inventory=self.machine.inventory() or UNSET,
             replicas=tuple(self.replicas[key].report() for key in sorted(self.replicas)),
             versions=self.weights.report(),
         )
 
     def obey(self, orders: Orders) -> None:
-        """Make what is into what these orders say. Raises Refused for older orders than were obeyed."""
-        new = self.book.accept(orders)
+        """Make what is into what these orders say.
+
+        Raises:
+            OperatorError: they cannot be obeyed. Every report says why, until others are.
+        """
+        try:
+            new = self.book.accept(orders)
+        except OperatorError as e:
+            self._trouble = e.sentence
+            raise
+        if self._trouble:
+            self._trouble = ""
+            self.news.set()
         if new or not self._fresh:
             LOG.info("new orders", extra={"epoch": orders.epoch, "seq": orders.seq, "replicas": len(orders.replicas)})
         self._fresh = True
@@ -201,15 +215,3 @@ class Node:
             if not any(short or set(r.runs_as.devices) & set(order.devices) for r in ending):
                 return
             await asyncio.sleep(ROOM_EVERY_S)
-
-
-def _owner(file: Path) -> str:
-    """This state folder's own random name: the beginning of every marker."""
-    try:
-        found = file.read_text().strip()
-    except OSError:
-        found = ""
-    if not found:
-        found = secrets.token_hex(8)
-        durable.write(file, found.encode())
-    return found

@@ -303,8 +303,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     """The one agent this is, whatever it is named: the same after a restart, another where a
     second agent took the node's name. Empty is an older agent that does not say."""
     trouble: str | UnsetType = UNSET
-    """Why orders it was given are not obeyed, as a sentence; empty where they are. Said in every
-    report, also beside `same`."""
+    """Why orders it was given are not obeyed, as a sentence; empty where they are."""
     same: str = ""
     """The digest of the last whole report, in place of everything below."""
     inventory: Inventory | UnsetType = UNSET
@@ -315,12 +314,14 @@ class Report(Struct, frozen=True, omit_defaults=True):
 def digest(report: Report) -> str:
     """Short hash of a report's stable content: what `same` refers to.
 
-    Ages and obeyed orders are left out, since they move while nothing changes.
+    Ages and obeyed orders are left out, since they move while nothing changes; and so is
+    what an older control does not know, as long as there is nothing to say of it.
     """
     replicas = report.replicas
     if replicas is not UNSET:
         replicas = tuple(msgspec.structs.replace(r, age_s=0.0, started_age_s=None) for r in replicas)
-    stable = msgspec.structs.replace(report, obeyed_epoch=0, obeyed_seq=0, same="", replicas=replicas)
+    stable = msgspec.structs.replace(report, obeyed_epoch=0, obeyed_seq=0, instance="", same="", replicas=replicas)
+    stable = msgspec.structs.replace(stable, trouble=report.trouble or UNSET)
     return hashlib.sha256(msgspec.json.encode(stable)).hexdigest()[:16]
 
 

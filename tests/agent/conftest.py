@@ -49,6 +49,5 @@ async def agents(tmp_path, control):
     agents.engine()
     yield agents
     await agents.stop()
-    if (settings.state / "id").exists():
-        for pid, marker in agents.processes().items():
-            process.strike(pid, marker)
+    for pid, marker in agents.processes().items():
+        process.strike(pid, marker)

@@ -13,7 +13,7 @@ from llmgw_agent import control as talk
 from llmgw_agent.control import Control, WholeWanted
 from llmgw_agent.errors import Refused, Unreachable
 from llmgw_agent.orders import OrderBook
-from llmgw_agent.protocol import PROTOCOL, Orders, Phase, Report
+from llmgw_agent.protocol import PROTOCOL, Orders, Phase, Report, digest
 
 
 @pytest.fixture
@@ -78,6 +78,13 @@ async def test_the_same_report_is_said_by_its_digest_and_whole_when_asked(caller
         await caller.post(REPORT)
     await caller.post(REPORT, whole=True)
     assert control.posts[-1].replicas == ()
+
+
+def test_what_an_older_control_does_not_know_has_it_ask_for_nothing_again():
+    whole = msgspec.structs.replace(REPORT, instance="i1", trouble="")
+
+    assert digest(whole) == digest(REPORT)
+    assert digest(msgspec.structs.replace(whole, trouble="the disk is full")) != digest(REPORT)
 
 
 async def test_the_key_is_read_at_each_call_and_a_missing_one_is_said(caller, control, agents):

@@ -252,12 +252,15 @@ async def test_a_state_folder_that_cannot_be_written_ends_neither_the_agent_nor_
     monkeypatch.setattr("llmgw_agent.durable.write", full)
     calls = len(control.posts)
     control.order(agents.order(), agents.order("m/cpu/1"))
-    await until(lambda: len(control.posts) > calls)
+    await until(lambda: len(control.posts) > calls and control.posts[-1].trouble)
+    # An agent that only stood by would look as if it had nothing to do.
+    assert "orders.json cannot be written: No space left on device" in control.posts[-1].trouble
     monkeypatch.undo()
 
     # Orders it could not keep are not obeyed, and so they are sent again.
     assert (await control.sees(Phase.READY, "m/cpu/1")).attempts == 0
     assert node.report().replicas[0].pid == before.pid
+    await until(lambda: control.posts[-1].trouble == "")
 
 
 OUT_OF_MEMORY = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import launch
-from llmgw_agent import process
+from llmgw_agent import lineage, process
 from llmgw_agent.control import Control
 from llmgw_agent.node import Node
 from llmgw_agent.protocol import Action, Claim, EngineSpec, ReplicaOrder
@@ -59,7 +59,7 @@ class Agents:
 
     def processes(self) -> dict[int, str]:
         """Everything that runs and was started for this agent's engines."""
-        return process.marked((self.settings.state / "id").read_text().strip() + ".")
+        return process.marked(lineage.owner(self.settings.node, self.settings.state) + ".")
 
     def order(
         self,
