@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from llmgw.catalog.check import Catalog
 from llmgw.catalog.written import Written
-from llmgw.cli.plan import foresee
+from llmgw.cli.plan import foresee, last_trailers
 from llmgw.cli.render import as_json, plan_text
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.cli.workcopy import WorkCopy
@@ -94,9 +94,9 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
         return
     proposed = _proposed(copy, files)
     after = catalog_of(proposed)
-    _refuse_new_problems(copy.catalog, after, files)
+    to_lock = _new_problems(copy.catalog, after, files)
     plan, why = _plan(copy, proposed)
-    said = (*change.said, *_new_notes(copy.catalog, after))
+    said = (*change.said, *to_lock, *_new_notes(copy.catalog, after))
     done = Done(FORMAT_VERSION, tuple(sorted(files)), said, diff, plan, why)
     author = Author(copy.root)
     if how.commits:
@@ -148,8 +148,7 @@ def _plan(copy: WorkCopy, proposed: Snapshot) -> tuple[Preview | None, str]:
         # Where nothing is known of the fleet, the files as they were are what the edit is compared with.
         before = judge(copy.catalog, commit=copy.now.commit, committed_at=copy.now.committed_at, last=None)
         seen = replace(seen, base=before)
-    since = seen.base.applied if seen.base and seen.base.applied else UNBORN
-    trailers = copy.source.trailers_since(since) if copy.now.commit != UNBORN else ()
+    trailers = last_trailers(copy.source, seen, copy.now) if copy.now.commit != UNBORN else ()
     try:
         return foresee(proposed, seen, trailers), ""
     except OperatorError as e:
@@ -169,17 +168,23 @@ def see(copy: WorkCopy) -> Seen:
     return look("none", repo, cluster, None)
 
 
-def _refuse_new_problems(before: Catalog, after: Catalog, files: Mapping[str, bytes | None]) -> None:
-    """Nothing becomes wrong by a command. What was wrong already is no reason to refuse an edit."""
-    # An edit moves the lines of the others.
+def _new_problems(before: Catalog, after: Catalog, files: Mapping[str, bytes | None]) -> list[str]:
+    """What has to be locked again after the edit.
+
+    Raises:
+        Refused: something would be wrong that is not: nothing becomes so by a command.
+    """
+    # What was wrong already is no reason to refuse an edit, which moves the lines of it.
     known = {(p.path, p.what, p.why, p.model) for p in before.problems}
     new = [p for p in after.problems if (p.path, p.what, p.why, p.model) not in known]
-    if new:
+    wrong = [p for p in new if not p.do.endswith(f"llmgw lock {p.model}")]
+    if wrong:
         raise Refused(
             f"{', '.join(sorted(files))} was not edited",
-            why=f"it would be wrong: {new[0].what}; {new[0].why}",
-            do=new[0].do,
+            why=f"it would be wrong: {wrong[0].what}; {wrong[0].why}",
+            do=wrong[0].do,
         )
+    return [f"It has to be locked again before it counts: llmgw lock {p.model} ({p.what})." for p in new]
 
 
 def _new_notes(before: Catalog, after: Catalog) -> list[str]:

@@ -15,6 +15,7 @@ import typer
 from llmgw.catalog import counts as counting
 from llmgw.catalog.counts import CpuNeed
 from llmgw.catalog.edit import drop
+from llmgw.catalog.lock import lock_path
 from llmgw.catalog.written import Written
 from llmgw.cli.change import Change, How, carry_out, see
 from llmgw.cli.render import count
@@ -179,7 +180,7 @@ def remove(
     whole = model.file.read().value
     others = len(whole) - 1 if isinstance(whole, list) else 0
     files = {model.file.path: drop(model.file, model.base).data if others else None}
-    lock = f"locks/{model.name}.yaml"
+    lock = lock_path(model.name)
     if lock in copy.now.files:
         files[lock] = None
     change = Change(

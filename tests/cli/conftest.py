@@ -48,6 +48,18 @@ profiles:
     cpu_cores: 1
 """
 
+HELD = b"""\
+model: coder
+source:
+  from: "hf://org/coder@main/*Q4*.gguf"
+  version: v1
+commit: 0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f
+files:
+  - path: coder-Q4.gguf
+    bytes: 5000
+"""
+"""The lock of a coder from a hub."""
+
 
 class Copy:
     """A working copy with one commit, and the commands run in it."""
@@ -75,6 +87,13 @@ class Copy:
 
     def text(self, path: str = "catalog/coder.yaml") -> str:
         return (self.root / path).read_text()
+
+    def from_a_hub(self) -> None:
+        """The coder's weights are had by name, and locked, by a fleet with a mirror."""
+        mirror = 'mirror: {base: "http://10.0.0.2:1", api: "http://10.0.0.2:2", retain: 14d}\n'
+        away = CODER.replace(b"/m.gguf", b"hf://org/coder@main/*Q4*.gguf, version: v1")
+        server = SERVER + mirror.encode()
+        self.git.commit({"catalog/coder.yaml": away, "server.yaml": server, "locks/coder.yaml": HELD}, "From a hub")
 
     def see(self, **phases: list[str]) -> None:
         """Write a status branch that says this of the coder: `gpu=["ready"]`."""

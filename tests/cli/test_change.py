@@ -169,6 +169,17 @@ def test_an_edit_that_would_make_a_file_wrong_is_refused(copy):
     assert copy.clean()
 
 
+def test_another_source_is_written_though_its_lock_is_of_the_one_before(copy):
+    copy.from_a_hub()
+
+    code, out, _ = copy.run("model", "set", "coder", "source.version", "v2")
+
+    assert code == Exit.DONE
+    assert out.startswith(
+        "It has to be locked again before it counts: llmgw lock coder (the lock of coder is of another source).\n"
+    )
+
+
 def test_a_problem_elsewhere_is_shown_by_the_plan_and_stops_no_edit(copy):
     copy.git.commit({"catalog/other.yaml": b"name: other\nprofils: []\n"})
 

@@ -191,16 +191,26 @@ def test_starting_what_runs_changes_nothing(copy):
 
 
 def test_removing_takes_the_file_and_the_lock_and_says_what_goes(copy):
-    copy.git.commit({"locks/coder.yaml": b"files: []\n"})
+    copy.from_a_hub()
 
     code, out, _ = copy.run("model", "remove", "coder", "--commit")
 
-    assert code == Exit.DONE
+    assert code == Exit.HELD
+    assert out.startswith(
+        "Removing coder ends its 2 gpu and 1 slow replicas, and requests for coder or code are refused; what nothing "
+        "else uses of its files is freed 14d later; a revert until then fetches nothing.\n"
+    )
+    assert "push a commit with the line `Llmgw-Allow-Removals: 1` at its end" in out
+    assert copy.git("ls-files") == "server.yaml"
+
+
+def test_files_that_are_on_the_nodes_are_not_touched_by_a_removal(copy):
+    out = copy.run("model", "remove", "coder")[1]
+
     assert out.startswith(
         "Removing coder ends its 2 gpu and 1 slow replicas, and requests for coder or code are refused; its files are "
         "on the nodes, and are not touched.\n"
     )
-    assert copy.git("ls-files") == "server.yaml"
 
 
 def test_removing_one_of_several_leaves_the_others(copy):
@@ -214,16 +224,11 @@ def test_removing_one_of_several_leaves_the_others(copy):
 
 
 def test_purging_frees_the_files_by_a_line_of_the_commit(copy):
-    away = CODER.replace(b"/m.gguf", b"https://models.example/m.gguf, version: v1")
-    mirror = copy.text("server.yaml") + 'mirror: {base: "http://10.0.0.2:1", api: "http://10.0.0.2:2", retain: 14d}\n'
-    copy.git.commit({"catalog/coder.yaml": away, "server.yaml": mirror.encode()})
+    copy.from_a_hub()
 
-    kept = copy.run("model", "remove", "coder")[1]
-    copy.git("restore", ".")
-    purged = copy.run("model", "remove", "coder", "--purge", "--commit")[1]
+    out = copy.run("model", "remove", "coder", "--purge", "--commit")[1]
 
-    assert "its files is freed 14d later; a revert until then fetches nothing.\n" in kept
-    assert "its files is freed as soon as they have ended, and bringing it back fetches them again.\n" in purged
+    assert "its files is freed as soon as they have ended, and bringing it back fetches them again.\n" in out
     assert copy.git("log", "-1", "--format=%B") == "coder: removed\n\nLlmgw-Purge: coder"
 
 
