@@ -7,7 +7,8 @@ NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
 ALIAS = r"^[a-z0-9][a-z0-9._:/-]{0,126}$"
 SHA256 = r"^[0-9a-f]{64}$"
-URL = r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$"
+_PORT = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
+URL = rf"^https?://(\[[0-9A-Fa-f:.]+\]|[^\s/@?#:\[\]]+)(:{_PORT})?(/[^\s@?#]*)?$"
 ADDRESS = r"^[A-Za-z0-9.:-]+$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 CRON = r"^\S+( \S+){4}$"
@@ -28,7 +29,7 @@ FORMS = {
     NAME: "a name of at most 63 lower-case letters, digits, `.`, `_` and `-`, the first a letter or digit",
     ALIAS: "an alias of at most 127 characters: those of a name, and `/` and `:`",
     SHA256: "a sha256 of 64 hexadecimal digits in lower case",
-    URL: "an http or https URL without user, query or fragment",
+    URL: "an http or https URL without user, query or fragment, its port from 1 to 65535",
     ADDRESS: "an IP address or a host name, without a port",
     CRON: "five fields of cron: minute, hour, day of the month, month, day of the week",
     ZONE: "a time zone by its name in the IANA database",

@@ -39,6 +39,7 @@ SERVER_FILE = Limits(bytes=4 * 1024 * 1024, nodes=400_000)
 # What a file may hold as such. The line breaks that only YAML 1.1 knows (U+0085, U+2028, U+2029)
 # are refused: the parser counts them as lines, and editors do not.
 _REFUSED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_MERGE = re.compile(r"^(<{7}|\|{7}|={7}|>{7})(?: [^\r\n]*)?\r?$", re.MULTILINE)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -56,6 +57,10 @@ def parse(data: bytes, limits: Limits = MODEL_FILE) -> Document:
         why = f"the character U+{ord(odd[0]):04X} is in it, which editors do not show"
         do = "take it out, or write it as an escape in double quotes"
         return _unread("the file is not text", why, do, _end_of(text[: odd.start()]))
+    if merge := _MERGE.search(text):
+        why = f"a line begins with `{merge[1]}`, which git writes where two changes meet"
+        do = "keep what is meant of both, and take the marker lines out"
+        return _unread("the file has an unresolved merge in it", why, do, _end_of(text[: merge.start()]))
     return _Reading(text, limits).document()
 
 

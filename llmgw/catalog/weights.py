@@ -80,7 +80,7 @@ def _from(written: str, at: tuple[str | int, ...]) -> Iterator[Finding]:
 
 
 def _form(written: str) -> Iterator[Finding]:
-    if not written.isprintable() or " " in written:
+    if not written.isprintable() or (" " in written and not written.startswith("/")) or written != written.strip():
         why = "there is a space or an invisible character in it"
         yield Finding(_AT, "`from` is neither a URL nor a path", why, "write a space in a URL as %20")
     elif written.startswith("/"):

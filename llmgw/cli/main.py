@@ -34,7 +34,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("demo",): Command("demo", "demo", "Run the main job on a model of 98 MB, from nothing."),
     ("init",): Command("init", "init", "Write a new fleet repository that validates as it stands."),
     ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
-    ("lock",): Command("lock", "lock", "Write down what each model's source is: commit, files, sums, header facts."),
+    ("lock",): Command("lock", "lock", "Write down what each source is: its commit, files and sums."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),

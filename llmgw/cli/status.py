@@ -22,6 +22,9 @@ from llmgw.sources.readme import headline, ready_of, where
 from llmgw.sources.status_files import from_files
 from llmgw.units import show_duration
 
+QUIET_S = 300.0
+"""A status this old is called so: an idle fleet writes none, and one that does not run writes none either."""
+
 
 def status(
     model: Annotated[str | None, typer.Argument(help="One model; else all of them.")] = None,
@@ -70,8 +73,11 @@ def _recorded(repo: str, cluster: str, at: str) -> tuple[FleetStatus, str, dict[
             why="no control has written one, or this clone has not fetched it",
             do=f"git fetch origin llmgw/status/{cluster}, or see whether control runs",
         )
-    age = show_duration(max(0.0, time.time() - tree.committed_at))
-    return from_files(tree.files).status, f"status branch {tree.commit[:8]}, written {age} ago", {}
+    age_s = max(0.0, time.time() - tree.committed_at)
+    how = f"status branch {tree.commit[:8]}, written {show_duration(age_s)} ago"
+    if not at and age_s > QUIET_S:
+        how += ", and nothing newer: nothing has changed since, or control does not run (llmgw status --live asks it)"
+    return from_files(tree.files).status, how, {}
 
 
 def _cluster(repo: str) -> str:
@@ -93,8 +99,8 @@ def _cluster(repo: str) -> str:
 
 
 def _text(status: FleetStatus, how: str, only: str | None, moving: dict[str, str]) -> Iterator[str]:
-    yield f"{status.cluster}: {headline(status)}"
-    yield f"{how}; commit {status.observed_commit[:12]}"
+    yield f"{status.cluster}: {headline(status)} ({how})"
+    yield f"commit {status.observed_commit[:12]}"
     models = [m for m in status.models if only in (None, m.name)]
     if only is None:
         yield from (f"\nheld  {h}" for h in status.held)

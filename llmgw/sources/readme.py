@@ -34,10 +34,18 @@ def headline(status: FleetStatus) -> str:
         return "waiting for its nodes"
     if status.as_asked:
         return f"as asked, {ready} of {asked} replicas ready"
-    stalled = sum(m.state == "stalled" or bool(m.frozen) for m in status.models)
-    wrong = stalled + len(status.held) + (0 if stalled else len(status.problems))
+    wrong = _to_look_at(status)
     needs = f", {wrong} thing{'s' if wrong != 1 else ''} to look at" if wrong else ", on its way"
     return f"{ready} of {asked} replicas ready{needs}"
+
+
+def _to_look_at(status: FleetStatus) -> int:
+    """How many things need a person. A file's problem and the model it keeps as it was are one."""
+    broken = {p.partition(":")[0] for p in status.problems}
+    models = sum(m.state == "stalled" or (bool(m.frozen) and m.path not in broken) for m in status.models)
+    nodes = sum(n.standing not in ("usable", "unknown") for n in status.nodes)
+    away = status.mirror is not None and not status.mirror.reachable
+    return len(status.held) + len(status.problems) + models + nodes + away
 
 
 def _problems(status: FleetStatus) -> Iterable[str]:

@@ -11,6 +11,7 @@ from dulwich.repo import Repo
 
 from llmgw.errors import Refused
 from llmgw.sources.objects import Damaged, is_commit, load, load_commit, target
+from llmgw.sources.repository import branches
 
 PLACES = ("{}", "refs/{}", "refs/tags/{}", "refs/heads/{}", "refs/remotes/{}")
 """Where a name is looked for, as git does and in its order."""
@@ -63,6 +64,8 @@ def _named(repo: Repo, name: str, shown: str) -> ObjectID:
                 why=f"{len(commits)} commits of {shown} begin with it",
                 do="give more of its id",
             )
+    if name == "HEAD" and not branches(repo):
+        raise Refused(f"nothing is known of {shown}", why="it has no commits yet", do="commit, and call this again")
     raise Refused(
         f"{name} names no commit of {shown}",
         why="it is no branch, tag or commit that is held here",

@@ -96,6 +96,10 @@ class Reading:
         if not rest:
             self.note(path, "is a file, and a folder belongs there", "remove or rename it")
             return False
+        end = rest[rest.rfind(".") :]
+        if end.lower() in (".yaml", ".yml") and end != end.lower():
+            self.note(path, f"ends in {end}, and names are read in small letters", f"rename it to end in {end.lower()}")
+            return False
         if top == "catalog":
             return rest.endswith((".yaml", ".yml"))
         if rest.endswith(".yml"):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dulwich.repo import Repo
 
 from llmgw.cli.main import COMMANDS, run
 from llmgw.errors import Exit
@@ -143,6 +144,78 @@ def test_a_branch_that_is_not_there_is_no_plan_of_another(fleet, capsys):
     assert run(["plan", "--repo", str(fleet), "--branch", "main", "--observed", "none"]) == Exit.DONE
 
     assert "nosuch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        pytest.param(
+            {"catalog/m.yaml": MODEL.replace(b"context", b"<<<<<<< HEAD\ncontext")},
+            "catalog/m.yaml:2:1: the file has an unresolved merge in it",
+            id="a merge that was begun",
+        ),
+        pytest.param(
+            {"catalog/m.yaml": MODEL + b"=======\n>>>>>>> theirs\n"},
+            "catalog/m.yaml:5:1: the file has an unresolved merge in it",
+            id="what is left of a merge",
+        ),
+        pytest.param(
+            {"catalog/x.YAML": MODEL}, "it ends in .YAML, and names are read in small letters", id="a file in capitals"
+        ),
+        pytest.param({"keys/x.Yml": b"[]"}, "rename it to end in .yml", id="a file of keys in capitals"),
+        pytest.param(
+            {"server.yaml": SERVER + b"mirror: {base: http://127.0.0.1:80810, api: http://127.0.0.1:8082}\n"},
+            "its port from 1 to 65535 belongs here",
+            id="a port that is none",
+        ),
+        pytest.param(
+            {"catalog/m.yaml": MODEL.replace(b"/models/m.gguf", b"file:///my models/m.gguf")},
+            "write a space in a URL as %20",
+            id="a space in a URL",
+        ),
+    ],
+)
+def test_what_is_written_by_mistake_is_said_with_what_to_do(files, said, tmp_path, capsys):
+    for name, data in {"server.yaml": SERVER, **files}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+
+    assert run(["validate", str(tmp_path)]) == Exit.PROBLEM
+
+    assert said in capsys.readouterr().out
+
+
+def test_weights_may_be_in_a_folder_with_a_space(tmp_path, capsys):
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "server.yaml").write_bytes(SERVER)
+    (tmp_path / "catalog/m.yaml").write_bytes(MODEL.replace(b"/models/m.gguf", b"/my models/m.gguf"))
+
+    assert run(["validate", str(tmp_path)]) == Exit.DONE, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["status"], ["plan"]], ids=" ".join)
+def test_a_repository_without_commits_is_said_to_have_none(words, copy_without_commits, capsys):
+    assert run([*words, "--repo", copy_without_commits]) == Exit.REFUSED
+
+    assert "because it has no commits yet" in capsys.readouterr().err
+
+
+@pytest.fixture
+def copy_without_commits(tmp_path):
+    Repo.init(str(tmp_path / "new"), mkdir=True).close()
+    return str(tmp_path / "new")
+
+
+def test_a_status_that_nobody_has_renewed_is_not_told_as_news(copy, monkeypatch):
+    copy.see(gpu=["ready", "ready"], slow=["ready"])
+    first = copy.run("status")[1].splitlines()[0]
+    monkeypatch.setattr("llmgw.cli.status.QUIET_S", -1.0)
+    old = copy.run("status")[1].splitlines()[0]
+
+    assert first.endswith("written 0s ago)")
+    assert old == first[:-1] + (
+        ", and nothing newer: nothing has changed since, or control does not run (llmgw status --live asks it))"
+    )
 
 
 def test_a_status_that_nobody_has_written_is_said_with_how_to_fetch_it(fleet, capsys):
