@@ -1,0 +1,57 @@
+"""The first line of a status: how many, and how much of it needs a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus, ProfileStatus
+from llmgw.sources.readme import headline
+
+
+def fleet(*models, nodes=(), **more):
+    return FleetStatus("lab", "c" * 40, settled=True, models=models, nodes=nodes, **more)
+
+
+def model(state="ready", ready=1, **more):
+    return ModelStatus("m", state, path="catalog/m.yaml", profiles=(ProfileStatus("cpu", 1, ready),), **more)
+
+
+BROKEN = "catalog/m.yaml:3:1: this is not YAML"
+OTHER = "catalog/n.yaml:1:1: this is not YAML"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        pytest.param(fleet(model()), "as asked, 1 of 1 replicas ready", id="nothing"),
+        pytest.param(fleet(model("reconciling", 0)), "0 of 1 replicas ready, on its way", id="under way"),
+        pytest.param(fleet(model("stalled", 0)), "0 of 1 replicas ready, 1 thing to look at", id="stalled"),
+        pytest.param(
+            fleet(model("stalled", 0), problems=(OTHER,)),
+            "0 of 1 replicas ready, 2 things to look at",
+            id="stalled, and another file is broken",
+        ),
+        pytest.param(
+            fleet(model(frozen="stays as it was"), problems=(BROKEN,)),
+            "1 of 1 replicas ready, 1 thing to look at",
+            id="a broken file and the model it keeps are one thing",
+        ),
+        pytest.param(
+            fleet(model(frozen="stays as it was"), problems=(BROKEN, OTHER), held=("5 models would go",)),
+            "1 of 1 replicas ready, 3 things to look at",
+            id="two files and a removal that is held",
+        ),
+        pytest.param(
+            fleet(model("reconciling", 0), nodes=(NodeStatus("n1", "silent"), NodeStatus("n2", "usable"))),
+            "0 of 1 replicas ready, 1 thing to look at",
+            id="a silent node",
+        ),
+        pytest.param(
+            fleet(model("reconciling", 0), mirror=MirrorStatus(reachable=False)),
+            "0 of 1 replicas ready, 1 thing to look at",
+            id="a mirror that is away",
+        ),
+    ],
+)
+def test_the_first_line_counts_what_needs_a_person(status, said):
+    assert headline(status) == said
