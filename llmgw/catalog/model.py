@@ -73,7 +73,7 @@ class Model(Strict):
     """Tokens one answer may have. Absent: what is left of `context_length`."""
     profiles: Annotated[tuple[Profile, ...], Field(max_length=64)] = ()
     """The ways it is run: one for its cards, one for its CPUs. Absent only with `external`."""
-    scaling: Annotated[Scaling | None, Planned()] = None
+    scaling: Scaling | None = None
     """Bounds between which replicas are started and stopped as they are needed, in place of a count on each
     profile. Absent: the counts are fixed."""
     class_: Annotated[Class, Field(alias="class", default_factory=_class_of)]
@@ -98,9 +98,9 @@ class Model(Strict):
         return profile.context or self.context_length * profile.parallel
 
     def counts(self) -> dict[str, int]:
-        """Replicas wanted of each profile, were it not stopped.
+        """Replicas wanted of each profile, were it not stopped; of a scaled model the least.
 
-        Until scaling acts, a scaled model has its least number on the profile that is filled first.
+        That is on the profile that is filled first.
         """
         counted = {p.name: p.replicas or 0 for p in self.profiles}
         if self.scaling is not None and self.profiles:

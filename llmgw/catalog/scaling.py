@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from llmgw.catalog.fields import Cron, Number, Seconds, Share, Strict, Whole, Zone
+from llmgw.catalog.planned import Planned
 
 _Count = Annotated[Whole, Field(ge=0, le=100_000)]
 
@@ -24,7 +25,7 @@ class Target(Strict):
     """Requests that wait, for each replica. Absent: not looked at."""
     rps: Annotated[Number, Field(gt=0, le=1_000_000)] | None = None
     """Requests a second on one replica. Absent: not looked at."""
-    kv: Share | None = None
+    kv: Annotated[Share | None, Planned()] = None
     """The share of a replica's cache of keys and values that is taken. Absent: not looked at."""
 
 
@@ -66,5 +67,5 @@ class Scaling(Strict):
     """Other bounds at other times. Of two entries the one that began last counts."""
     warm: _Count = 0
     """Replicas more than needed, ready for who comes next."""
-    max_cold_wait: Seconds = 300.0
+    max_cold_wait: Annotated[Seconds, Planned()] = 300.0
     """How long a request waits for the first replica to start: longer than that, clients have left."""

@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from llmgw.catalog.model import Model
+from llmgw.catalog.profile import Profile
 from llmgw.core import backoff, rollout
 from llmgw.core.actions import Held, Plan, Start, Stop
 from llmgw.core.artifacts import Artifacts, artifacts
-from llmgw.core.memory import Failures, Memory, Placement
+from llmgw.core.demand import TRACE, Room, Scaled, scaled
+from llmgw.core.headroom import headroom
+from llmgw.core.memory import Failures, Memory, Placement, Scale
 from llmgw.core.needs import Need, Spot
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Replica, survey
+from llmgw.core.rooms import Rooms
 from llmgw.core.spots import find_spots
 from llmgw.core.suspects import faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
@@ -43,10 +48,14 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     # 6. Artifacts come early, since a replica is placed only when its weights can be had.
     weights = artifacts(wanted, seen, fleet, memory, now)
 
-    # 2, 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
+    # 2. How many of each: counted in the catalog, or decided by what is asked.
+    scaling = scaled(wanted, fleet, seen.demand, memory, memory.failures, now, _room(fleet, weights))
+    memory = structs.replace(memory, scales=scaling.scales)
+
+    # 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
     failures = _failures(wanted, fleet, memory, now)
     turns = [
-        _guarded_turn(name, wanted, fleet, failures, now)
+        _guarded_turn(name, wanted, fleet, failures, scaling, now)
         for name in sorted(wanted.models.keys() | fleet.replicas.keys())
     ]
 
@@ -82,7 +91,7 @@ def _next_epoch(seen: Observed) -> int:
 def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[str, Failures]:
     found: dict[str, Failures] = {}
     for name, entry in wanted.models.items():
-        asked = rollout.counts(entry)
+        asked = rollout.counts(entry, memory.scales)
         for profile in entry.model.profiles:
             key = f"{name}/{profile.name}"
             mine = [r for r in fleet.of(name) if r.profile == profile.name]
@@ -92,8 +101,21 @@ def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[
     return found
 
 
+def _room(fleet: Fleet, weights: Artifacts) -> Room:
+    """How many more of a profile would fit: looked at once a model asks."""
+    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
+    rooms: list[Rooms] = []
+
+    def more(model: Model, profile: Profile, count: int) -> int:
+        if not rooms:
+            rooms.append(Rooms(fleet, sizes=sizes))
+        return next(min(count, h.more) for h in headroom([model], rooms[0], sizes) if h.profile == profile.name)
+
+    return more
+
+
 def _guarded_turn(
-    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], now: float
+    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], scaling: Scaled, now: float
 ) -> rollout.Turn:
     entry = wanted.models.get(name)
     if entry is None and not wanted.complete:
@@ -101,7 +123,9 @@ def _guarded_turn(
         held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
         return rollout.Turn(name, held=[held])
     try:
-        return rollout.turn(name, entry, fleet, failures, now)
+        turn = rollout.turn(name, entry, fleet, failures, scaling.scales, now)
+        turn.held += [scaling.held[name]] if name in scaling.held else []
+        return turn  # noqa: TRY300 - what is added to it may fail as well
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
         return rollout.Turn(
             name, held=[Held(name, f"internal error: {e!r}", next="report it", model=name, stalled=True)]
@@ -138,12 +162,24 @@ def _plan(
             memory,
             placements=placements,
             generations=whole.generations,
+            scales=_after_giving(turns, memory.scales),
             gave_way=_gave_way(turns, spots, memory.gave_way),
             fetches=weights.fetches,
             files=weights.files,
             unreferenced=weights.unreferenced,
         ),
     )
+
+
+def _after_giving(turns: Iterable[rollout.Turn], scales: Mapping[str, Scale]) -> dict[str, Scale]:
+    """The numbers of scaled models, less what an idle one gave up: it has it back when it is asked."""
+    given = {t.model: t.given for t in turns if t.given}
+    return {
+        name: structs.replace(scale, total=max(0, scale.total - given.get(name, 0)))
+        if scale.on_demand and not scale.active > TRACE
+        else scale
+        for name, scale in scales.items()
+    }
 
 
 def _in_order(action: Start | Stop) -> tuple[tuple[str, str, int], int, str]:

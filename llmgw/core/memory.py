@@ -62,6 +62,12 @@ class Scale(Struct, frozen=True, omit_defaults=True):
     """The most that were needed since then."""
     unserved_since: float = 0.0
     """Since when somebody waits while nothing serves. 0: nobody does."""
+    active: float = 0.0
+    """Requests at the same time, over the window that figures are averaged over."""
+    waiting: float = 0.0
+    """Of those, the ones that wait."""
+    at: float = 0.0
+    """When these were last brought up to date."""
 
 
 class MirrorRefusal(Struct, frozen=True):

@@ -139,7 +139,7 @@ def _subject(action: Action) -> str:
 
 def _model(name: str, before: WantedModel | None, after: WantedModel | None, course: Course) -> ModelChange:
     mine = [a for step in course.steps for a in step.actions if _subject(a) == name]
-    was, will = counts(before), counts(after)
+    was, will = counts(before, {}), counts(after, {})
     fields = tuple(_fields(before, after)) if before and after else ()
     if before is None and after is None:
         action = "none"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
-from llmgw.core.memory import Failures
+from llmgw.core.memory import Failures, Scale
 from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
 from llmgw.core.suspects import where_it_works
@@ -37,7 +37,9 @@ class Turn:
     old: dict[str, list[Replica]] = field(default_factory=dict)
     """By profile: serving out of date or on a drained node, the first to go first."""
     gave_way: str = ""
-    """The model that one of its replicas is given up for."""
+    """The model that some of its replicas are given up for."""
+    given: int = 0
+    """How many of them."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class _Seats:
 
     profile: Profile
     wanted: int
+    scaled: bool
+    """Whether the count follows demand: then the one that works least goes first."""
     outcome: str
     """The fingerprint that is wanted."""
     kept: list[Replica] = field(default_factory=list)
@@ -64,11 +68,18 @@ class _Seats:
         return max(0, self.wanted - len(self.kept))
 
 
-def counts(entry: WantedModel | None) -> dict[str, int]:
-    """Replicas wanted of each profile: none of a model that is stopped or gone."""
+def counts(entry: WantedModel | None, scales: Mapping[str, Scale]) -> dict[str, int]:
+    """Replicas wanted of each profile: none of a model that is stopped or gone.
+
+    Args:
+        entry: the model; None: it is gone.
+        scales: what was decided of scaled ones, by model. One that is not among them has its least.
+    """
     if entry is None:
         return {}
-    return {name: 0 if entry.stopped else count for name, count in entry.model.counts().items()}
+    model, scale = entry.model, scales.get(entry.model.name)
+    counted = scale.counts if scale and model.scaling else model.counts()
+    return {p.name: 0 if entry.stopped else counted.get(p.name, 0) for p in model.profiles}
 
 
 def turn(
@@ -76,6 +87,7 @@ def turn(
     entry: WantedModel | None,
     fleet: Fleet,
     failures: Mapping[str, Failures],
+    scales: Mapping[str, Scale],
     now: float,
 ) -> Turn:
     """What is missing and what may stop, of one model.
@@ -85,11 +97,12 @@ def turn(
         entry: what is wanted of it; None: it is not in the catalog any more.
         fleet: the settled fleet.
         failures: as updated in this pass, by model/profile.
+        scales: likewise, of scaled models.
         now: UTC seconds.
     """
     result = Turn(name)
     mine = fleet.of(name)
-    seats = _seats(entry, mine, fleet) if entry else {}
+    seats = _seats(entry, mine, fleet, scales) if entry else {}
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=_keeping, reverse=True) if r.serves]
@@ -98,22 +111,27 @@ def turn(
     return result
 
 
-def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet) -> dict[str, _Seats]:
-    wanted = counts(entry)
+def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale]) -> dict[str, _Seats]:
+    wanted = counts(entry, scales)
     by_profile: dict[str, list[Replica]] = defaultdict(list)
     for replica in mine:
         by_profile[replica.profile].append(replica)
     return {
-        p.name: _seat(p, wanted[p.name], entry.outcomes[p.name], by_profile[p.name], fleet)
+        p.name: _seat(
+            _Seats(p, wanted[p.name], entry.model.scaling is not None, entry.outcomes[p.name]),
+            by_profile[p.name],
+            fleet,
+        )
         for p in entry.model.profiles
     }
 
 
-def _seat(profile: Profile, wanted: int, outcome: str, mine: list[Replica], fleet: Fleet) -> _Seats:
-    seat = _Seats(profile, wanted, outcome)
+def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
+    """Sort a profile's replicas into its seats."""
+    wanted, outcome = seat.wanted, seat.outcome
     current: list[Replica] = []
     for replica in mine:
-        drained = fleet.nodes[replica.node].entry.drained
+        drained = fleet.nodes[replica.node].drains(replica.devices)
         # An empty fingerprint is of an older agent's replica: unknown, which is not stale.
         as_asked = replica.fingerprint in ("", outcome)
         if replica.phase is Phase.FAILED:
@@ -126,7 +144,7 @@ def _seat(profile: Profile, wanted: int, outcome: str, mine: list[Replica], flee
             seat.old.append(replica)
         else:
             seat.useless.append(replica)
-    current.sort(key=_keeping)
+    current.sort(key=_working if seat.scaled else _keeping)
     # Of two generations of one id the better one lives, whatever the count says.
     first = {r.id: r for r in reversed(current)}
     twins = [r for r in current if first[r.id] is not r]
@@ -146,6 +164,13 @@ def _keeping(replica: Replica) -> tuple[bool, bool, bool, int, int]:
     """Least is kept longest: what serves, then what may serve, then what was placed, then the lowest number."""
     serves, ready = replica.serves, replica.phase is Phase.READY
     return not serves, not ready, not replica.known, replica.ordinal, -replica.generation
+
+
+def _working(replica: Replica) -> tuple[bool, bool, bool, int, int, int]:
+    """The same, and of those that serve the one that works least goes first."""
+    *kept, ordinal, generation = _keeping(replica)
+    serves, ready, known = kept
+    return serves, ready, known, -(replica.busy or 0), ordinal, generation
 
 
 def _missing(
@@ -221,7 +246,7 @@ def _why(seat: _Seats, *, replacing: bool, known: Failures | None) -> str:
 
 
 def _fault(replica: Replica, outcome: str) -> str:
-    return "out of date" if replica.fingerprint not in ("", outcome) else "on a drained node"
+    return "out of date" if replica.fingerprint not in ("", outcome) else "on a drained node or card"
 
 
 def _free_id(prefix: str, taken: set[str]) -> str:
@@ -237,6 +262,7 @@ def _stops(result: Turn, seats: Mapping[str, _Seats], lonely: list[Replica], min
     """Stop what is over, as long as enough others serve; say what has to wait."""
     wanted = sum(s.wanted for s in seats.values())
     serving = sum(r.serves for r in mine)
+    scaled, working = {name: seat.scaled for name, seat in seats.items()}, set()
     for replica, why in _useless(seats, lonely):
         _stop(result, replica, why)
     for replica, why in _surplus(seats, lonely):
@@ -248,12 +274,17 @@ def _stops(result: Turn, seats: Mapping[str, _Seats], lonely: list[Replica], min
             )
         elif not replica.serves:
             _stop(result, replica, why)
+        elif replica.busy and scaled.get(replica.profile):
+            working.add(replica.profile)
         elif serving > wanted:
             serving -= 1
             _stop(result, replica, why)
         else:
             result.spare.append(replica)
             result.held.append(Held(replica.id, f"{why}, and still needed until others serve", model=replica.model))
+    for profile in sorted(working):
+        why = "fewer replicas are needed, and one that answers requests is not stopped"
+        result.held.append(Held(f"{result.model}/{profile}", why, model=result.model))
 
 
 def _useless(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
@@ -269,7 +300,7 @@ def _useless(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable
 def _surplus(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
     """What could go, in the order it should: over its count, of no profile, then replaced."""
     for seat in seats.values():
-        for replica in sorted(seat.over, key=_keeping, reverse=True):
+        for replica in sorted(seat.over, key=_working if seat.scaled else _keeping, reverse=True):
             yield replica, f"{seat.profile.name} has more than {seat.wanted}"
     for replica in sorted((r for r in lonely if r.holds), key=_keeping, reverse=True):
         yield replica, "it is not asked for any more"
@@ -343,6 +374,7 @@ def give_way(result: Turn, replica: Replica, need: Need) -> None:
     result.held = [h for h in result.held if h.subject != replica.id]
     result.spare = [r for r in result.spare if r is not replica]
     result.gave_way = need.model.name
+    result.given += 1
     if replica.key not in {(s.id, s.generation, s.node) for s in result.stops}:
         _stop(result, replica, f"it gives way to {need.id}, whose class is {need.model.class_}")
 

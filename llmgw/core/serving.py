@@ -11,6 +11,7 @@ from msgspec import structs
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 from llmgw.core.actions import Plan
+from llmgw.core.memory import Scale
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Standing, survey
 from llmgw.core.rollout import counts
@@ -37,7 +38,8 @@ def table(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> Table:
                 replicas[model].append(row)
     why = _reasons(plan)
     models = tuple(
-        _model(entry, tuple(sorted(replicas[name])), why.get(name, "")) for name, entry in sorted(wanted.models.items())
+        _model(entry, tuple(sorted(replicas[name])), why.get(name, ""), plan.memory.scales)
+        for name, entry in sorted(wanted.models.items())
     )
     keys = {k.key.sha256: TableKey(k.key.name, k.key.models) for k in wanted.keys}
     body = Table("", wanted.server.cluster, models, keys)
@@ -94,12 +96,14 @@ def _reasons(plan: Plan) -> Mapping[str, str]:
     return reasons
 
 
-def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str) -> TableModel:
+def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str, scales: Mapping[str, Scale]) -> TableModel:
     model = entry.model
     rows = tuple(replicas)
     serving = any(r.state in (Serving.READY, Serving.SILENT) for r in rows)
-    wanted = sum(counts(entry).values())
-    if entry.stopped or not wanted:
+    wanted = sum(counts(entry, scales).values())
+    # One that runs on demand has none until it is asked, and then some.
+    stopped = entry.stopped or not (wanted or model.scaling)
+    if stopped:
         why = "it is stopped"
     return TableModel(
         name=model.name,
@@ -115,7 +119,7 @@ def _model(entry: WantedModel, replicas: Iterable[TableReplica], why: str) -> Ta
         replaced_by=model.replaced_by or "",
         max_output=model.max_output,
         created=entry.since,
-        state="stopped" if entry.stopped or not wanted else "running",
+        state="stopped" if stopped else "running",
         why="" if serving else why,
         wanted=wanted,
         replicas=rows,

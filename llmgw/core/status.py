@@ -7,6 +7,7 @@ only when something stable changes, and then carries the rest as it is.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
@@ -67,7 +68,7 @@ class ModelStatus(Struct, frozen=True, omit_defaults=True):
 
     name: str
     state: str
-    """ready | reconciling | stalled | stopped | leaving."""
+    """ready | idle | reconciling | stalled | stopped | leaving. One that is idle starts when it is asked."""
     path: str = ""
     commit: str = ""
     """The commit its spec is of."""
@@ -119,6 +120,8 @@ class NodeStatus(Struct, frozen=True, omit_defaults=True):
     inventory: Inventory | None = None
     replicas: tuple[ReplicaStatus, ...] = ()
     versions: tuple[HeldVersion, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    """Why it, or a card of it, is not trusted with anything new."""
     now: NodeNow | UnsetType = UNSET
 
     @property
@@ -172,7 +175,7 @@ class FleetStatus(Struct, frozen=True, omit_defaults=True):
     @property
     def as_asked(self) -> bool:
         """Whether nothing is missing, under way, held or wrong."""
-        quiet = all(m.state in ("ready", "stopped") and not m.frozen for m in self.models)
+        quiet = all(m.state in ("ready", "idle", "stopped") and not m.frozen for m in self.models)
         return quiet and self.settled and not self.problems and not self.held
 
     @property
@@ -188,12 +191,17 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
     """What is, as of this pass."""
     fleet = survey(wanted, seen, plan.memory, now)
     names = sorted(wanted.models.keys() | fleet.replicas.keys())
+    doubts: dict[str, list[Condition]] = defaultdict(list)
+    for held in plan.held:
+        # What is held of a node while control settles is said by its standing.
+        if held.subject in fleet.nodes and not held.model and plan.settled:
+            doubts[held.subject].append(_condition(held))
     return FleetStatus(
         cluster=wanted.server.cluster,
         observed_commit=wanted.commit,
         settled=plan.settled,
         models=tuple(_model(name, wanted.models.get(name), fleet, plan) for name in names),
-        nodes=tuple(_node(n) for n in fleet.nodes.values()),
+        nodes=tuple(_node(n, doubts[n.name]) for n in fleet.nodes.values()),
         mirror=_mirror(wanted, seen, plan),
         problems=tuple(p.line_form() for p in wanted.problems),
         held=wanted.held,
@@ -201,7 +209,7 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
 
 
 def _model(name: str, entry: WantedModel | None, fleet: Fleet, plan: Plan) -> ModelStatus:
-    asked = counts(entry)
+    asked = counts(entry, plan.memory.scales)
     mine = fleet.of(name)
     profiles = []
     for profile in sorted({*asked, *(r.profile for r in mine)}):
@@ -253,7 +261,9 @@ def _state(
         return "stalled"
     if moving or any(p.ready != p.wanted or p.starting or p.failed for p in profiles):
         return "reconciling"
-    return "ready" if any(p.wanted for p in profiles) else "stopped"
+    if any(p.wanted for p in profiles):
+        return "ready"
+    return "idle" if entry.model.scaling and not entry.stopped else "stopped"
 
 
 def _moving(name: str, plan: Plan) -> bool:
@@ -267,7 +277,7 @@ def _condition(held: Held) -> Condition:
     return Condition(held.subject, held.why, held.next, held.stalled)
 
 
-def _node(node: Node) -> NodeStatus:
+def _node(node: Node, conditions: Iterable[Condition]) -> NodeStatus:
     seen, inventory = node.seen, node.seen.inventory
     moving = NodeNow(
         report_age_s=None if seen.age_s is None else round(seen.age_s),
@@ -291,6 +301,7 @@ def _node(node: Node) -> NodeStatus:
         inventory=inventory,
         replicas=tuple(sorted((_replica(r) for r in seen.replicas), key=lambda r: (r.id, r.generation))),
         versions=tuple(sorted((_held(v) for v in seen.versions), key=lambda v: v.key)),
+        conditions=tuple(conditions),
         now=moving,
     )
 

@@ -15,7 +15,10 @@ from llmgw.catalog.server import Server
 
 ACTS = {
     "model": "name extends description aliases owner tags license kind capabilities unlisted replaced_by protect state "
-    "source context_length max_output profiles class",
+    "source context_length max_output profiles scaling class",
+    "scaling": "min max target window up_delay down_delay idle_timeout schedule warm",
+    "target": "concurrency slots queue rps",
+    "schedule entry": "cron time_zone min max",
     "source": "from version sha256 revision files ignore",
     "profile": "name engine gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "

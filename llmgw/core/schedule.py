@@ -1,0 +1,54 @@
+"""Which bounds a schedule sets at a moment: the one module of the core that knows of days and time zones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from llmgw.catalog.scaling import Scaling, ScheduleEntry
+
+MINUTE_S = 60
+
+
+def bounds(scaling: Scaling, now: float) -> tuple[int, int]:
+    """The least and the most replicas at a moment.
+
+    Of the schedule's entries the one that began last counts, and of two that began
+    together the one written last.
+
+    Args:
+        scaling: of the model.
+        now: UTC seconds.
+    """
+    began = [(at, n) for n, e in enumerate(scaling.schedule) if (at := _began(e, int(now) // MINUTE_S)) is not None]
+    if not began:
+        return scaling.min, scaling.max
+    entry = scaling.schedule[max(began)[1]]
+    most = scaling.max if entry.max is None else entry.max
+    return min(entry.min, most), most
+
+
+def _began(entry: ScheduleEntry, minute: int) -> float | None:
+    """When an entry last began, in UTC seconds; None: never, or its expression means no time at all."""
+    return _last(entry.cron, entry.time_zone, minute)
+
+
+@lru_cache(maxsize=4096)
+def _last(cron: str, zone: str, minute: int) -> float | None:
+    # The search starts one minute on, since it looks for times before its start.
+    start = datetime.fromtimestamp((minute + 1) * MINUTE_S, UTC).astimezone(_zone(zone))
+    try:
+        return next(CronSim(cron, start, reverse=True)).timestamp()
+    except (CronSimError, StopIteration):
+        return None
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # The catalog was checked where the zone is known: here the machine lacks the database.
+        return ZoneInfo("UTC")
