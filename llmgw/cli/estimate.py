@@ -35,6 +35,7 @@ def estimate_file(
     no_flash_attention: Annotated[bool, typer.Option("--no-flash-attention", help="Without flash attention.")] = False,
     swa_full: Annotated[bool, typer.Option("--swa-full", help="Windowed layers keep everything.")] = False,
     no_repack: Annotated[bool, typer.Option("--no-repack", help="No second copy of weights on a CPU.")] = False,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="It gives embeddings.")] = False,
     cpu_only: Annotated[bool, typer.Option("--cpu-only", help="Nothing on a card.")] = False,
     card: Annotated[
         list[str] | None, typer.Option(help="A card it may use: its name, or its memory such as 24GiB. Repeatable.")
@@ -70,6 +71,7 @@ def estimate_file(
         batch=max(LlamaOptions().batch, ubatch),
         flash_attention=not no_flash_attention,
         swa_full=swa_full,
+        embeddings=embeddings,
         repack=not no_repack,
         gpu_layers=gpu_layers,
         cpu_moe=ALL if cpu_moe else n_cpu_moe,
@@ -105,6 +107,9 @@ class _OnDisk:
 
 def _read(path: Path) -> tuple[Header, int]:
     """A file's header, with its tensors where they are there, and the file's size."""
+    if path.exists() and not path.is_file():
+        # A pipe would be waited on for ever.
+        raise Refused(f"{path} cannot be read", why="it is no regular file", do="name a GGUF file")
     try:
         # It is on this disk, so the vocabulary costs nothing to go past.
         return read_header(_OnDisk(path), tensors=True), path.stat().st_size

@@ -27,10 +27,11 @@ EXTRA_RESIDUAL = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm",
 
 
 def output_bytes(shape: ModelShape, options: LlamaOptions) -> int:
-    """The likelihood of each token of the vocabulary, for each slot; of each token of a batch with embeddings."""
-    if options.embeddings or not shape.causal:
+    """The likelihood of each token of the vocabulary, for each slot; and its vector, where embeddings are asked for."""
+    if not shape.causal:
         return NUMBER * shape.embedding * options.batch
-    return NUMBER * shape.vocabulary * options.parallel
+    vectors = shape.embedding if options.embeddings else 0
+    return NUMBER * (shape.vocabulary + vectors) * options.parallel
 
 
 def compute_bytes(shape: ModelShape, options: LlamaOptions) -> int:
@@ -62,6 +63,9 @@ def per_token(shape: ModelShape, options: LlamaOptions) -> int:
     residual = INPUTS + (shape.architecture in EXTRA_RESIDUAL)
     dense = max(*shape.feed_forward, shape.shared_feed_forward, 0)
     blocks = [residual * shape.embedding + 3 * dense, _attention(shape)]
+    if options.embeddings and shape.causal:
+        # Then every token of a batch has an output, and not only the last of each slot.
+        blocks.append(INPUTS * shape.embedding + shape.vocabulary)
     # The states of all slots are copied in, once a batch and not once a token.
     states = shape.state_bytes * options.parallel // (NUMBER * options.ubatch)
     if shape.state_bytes:

@@ -1,6 +1,7 @@
 """`llmgw estimate` as a person and a program use it."""
 
 import json
+import os
 
 import pytest
 from headers import write_header
@@ -88,6 +89,13 @@ def test_bad_input_ends_in_a_sentence_and_a_code(words, code, said, capsys):
     text = capsys.readouterr().err
     assert said in text
     assert "Traceback" not in text
+
+
+def test_a_pipe_is_not_waited_on(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+
+    assert run(["estimate", str(tmp_path / "pipe")]) == 4
+    assert "it is no regular file" in capsys.readouterr().err
 
 
 def test_an_adapter_alone_is_no_model(tmp_path, capsys):

@@ -136,6 +136,17 @@ def test_each_kind_of_block_is_what_the_engine_reserves_for_it(model, asked, mea
 
 
 @pytest.mark.parametrize(
+    ("slots", "ubatch", "work", "output"), [(1, 512, 340.77, 0.6), (4, 512, 337.77, 2.38), (1, 2048, 1363.08, 0.6)]
+)
+def test_with_embeddings_every_token_of_a_batch_has_an_output(slots, ubatch, work, output):
+    options = LlamaOptions(context=4096, parallel=slots, ubatch=ubatch, embeddings=True)
+    model = headers()["qwen3-8b-q8_0"]
+
+    assert mib(compute_bytes(model, options)) == pytest.approx(work, rel=0.005)
+    assert mib(output_bytes(model, options)) == pytest.approx(output, abs=0.01)
+
+
+@pytest.mark.parametrize(
     ("asked", "total", "each"),
     [
         ({"context": 1000, "parallel": 3}, 1536, 512),
