@@ -136,8 +136,13 @@ def _one(copy: Copy, model: Model, looks: Look, *, named: bool) -> Outcome:
         made = locked(model, looks, known)
     except OperatorError as e:
         found = origin(asked(model.source))
-        if found is not None and found.place in {Place.PATH, Place.FILE} and not named and isinstance(e, Refused):
-            # It is on other machines, and a lock of it is of use and no must.
+        if (
+            found is not None
+            and found.place in {Place.PATH, Place.FILE, Place.OTHER}
+            and not named
+            and isinstance(e, Refused)
+        ):
+            # It is on other machines, or where nobody looks yet: a lock of it is of use and no must.
             return Outcome(model.name, "left", path, f"not locked: {e.why}; {e.do}")
         code = Exit.UNREACHABLE if isinstance(e, Unreachable) else Exit.REFUSED if isinstance(e, Refused) else e.code
         return Outcome(model.name, "failed", path, str(e), code=int(code))

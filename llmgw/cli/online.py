@@ -58,14 +58,15 @@ def ask(files: Mapping[str, bytes], catalog: Catalog, reach: Reach, *, within_s:
             problems += future.result()
     left = len(entries) - len(reachable)
     summary = f"asked for {count(len(reachable), 'source')}"
-    summary += f"; {left} on nodes and on the mirror not looked at from here" if left else ""
+    summary += f"; {left} that cannot be looked at from here" if left else ""
     return Asked((*problems, *away), tuple(away), summary)
 
 
 def _here(entry: Entry, reach: Reach) -> bool:
-    """Whether a source can be looked at: paths are the nodes' own, and files the mirror's."""
+    """Whether a source can be looked at: paths are the nodes' own, files the mirror's, and some forms nobody's yet."""
     found = origin(asked(entry.model.source))
-    return found is None or (found.place is not Place.PATH and (found.place is not Place.FILE or reach.via is not None))
+    place = found.place if found else None
+    return place not in {Place.PATH, Place.OTHER} and (place is not Place.FILE or reach.via is not None)
 
 
 def _one(entry: Entry, lock: Lock | None, looks: Look, files: Mapping[str, bytes]) -> list[Problem]:

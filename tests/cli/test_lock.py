@@ -197,6 +197,16 @@ def test_a_path_that_is_not_here_is_left_and_said(site):
     assert site.lock("path")[0] == Exit.REFUSED
 
 
+def test_a_form_that_nobody_looks_at_yet_is_left_and_said(site):
+    site.put("catalog/bucket.yaml", model("bucket", "s3://bucket/m.gguf"))
+
+    code, out = site.lock()
+
+    assert code == Exit.DONE
+    assert "bucket: left: not locked: there is no client for its scheme yet" in out
+    assert site.validate("--online")[0] == Exit.DONE
+
+
 def test_a_sum_that_the_source_writes_is_held_against_what_is_there(site, hub):
     url = hub.url(REPO, "coder-Q4_K_M.gguf")
     site.put("catalog/coder.yaml", model("coder", url, sha256="ab" * 32))
@@ -282,8 +292,7 @@ def test_online_says_of_each_source_that_it_is_there(site):
 
     assert site.validate("--online") == (
         Exit.DONE,
-        "asked for 1 source; 1 on nodes and on the mirror not looked at from here\n"
-        "no problems: 2 models, 2 nodes, 0 keys\n",
+        "asked for 1 source; 1 that cannot be looked at from here\nno problems: 2 models, 2 nodes, 0 keys\n",
     )
 
 
