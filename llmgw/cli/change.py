@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import unified_diff
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from llmgw.catalog.check import Catalog
 from llmgw.catalog.written import Written
+from llmgw.cli.diff import unified
 from llmgw.cli.plan import foresee, last_trailers
 from llmgw.cli.render import as_json, plan_text
 from llmgw.cli.seen import Seen, look, operator
@@ -88,7 +88,7 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
         Refused: it would make a file wrong that is not; nothing is written.
     """
     files = {path: data for path, data in change.files.items() if data != _data(copy, path)}
-    diff = "".join(_diff(path, _data(copy, path), data) for path, data in sorted(files.items()))
+    diff = "".join(unified(path, _data(copy, path), data) for path, data in sorted(files.items()))
     if not files:
         _show(how, Done(FORMAT_VERSION, (), (*change.said, "Nothing is changed: it is so already."), "", None))
         return
@@ -103,7 +103,7 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
         author.ready(done.files, how.branch, push=how.push)
     if not how.json:
         _show(how, done)
-    _write(copy.root, files)
+    _write(copy, files)
     if how.commits:
         done = _commit(author, done, change, how)
     elif not how.json:
@@ -115,23 +115,6 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
 
 def _data(copy: WorkCopy, path: str) -> bytes | None:
     return copy.now.files[path].data if path in copy.now.files else None
-
-
-def _diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """A unified diff that `git apply` takes. Carriage returns are in it as they are in the file."""
-    lines = unified_diff(
-        _lines(before),
-        _lines(after),
-        f"a/{path}" if before is not None else "/dev/null",
-        f"b/{path}" if after is not None else "/dev/null",
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _lines(data: bytes | None) -> list[str]:
-    # Not splitlines: a lone carriage return is no line end to git, nor is a form feed.
-    *whole, rest = (data or b"").decode("utf-8").split("\n")
-    return [*(f"{line}\n" for line in whole), *([rest] if rest else [])]
 
 
 def _proposed(copy: WorkCopy, files: Mapping[str, bytes | None]) -> Snapshot:
@@ -211,19 +194,20 @@ def _show(how: How, done: Done) -> None:
         print(f"no plan: {done.no_plan}")
 
 
-def _write(root: Path, files: Mapping[str, bytes | None]) -> None:
+def _write(copy: WorkCopy, files: Mapping[str, bytes | None]) -> None:
     try:
         for path, data in files.items():
+            file, before = copy.root / path, _data(copy, path)
+            if before is not None and file.read_bytes() != before:
+                raise Refused(
+                    f"{path} was not written", why="it has been changed meanwhile", do="call the command again"
+                )
             if data is None:
-                (root / path).unlink()
+                file.unlink()
             else:
-                _replace(root / path, data)
+                _replace(file, data)
     except OSError as e:
-        raise Refused(
-            f"{path} was not written",
-            why=(e.strerror or str(e)).lower(),
-            do="check its rights",
-        ) from None
+        raise Refused(f"{path} was not written", why=(e.strerror or str(e)).lower(), do="check its rights") from None
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -8,11 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from llmgw.catalog import schema
-from llmgw.catalog.document import Value
-from llmgw.catalog.model import Model
-from llmgw.catalog.parse import parse
-from llmgw.catalog.problem import Steps, shorten
+from llmgw.catalog import paths
+from llmgw.catalog.problem import shorten
 from llmgw.catalog.written import Written, unknown
 from llmgw.cli.change import Change, How, carry_out
 from llmgw.cli.workcopy import Branch, Commit, Json, Name, Push, Repo, WorkCopy
@@ -204,84 +201,16 @@ def set_(
         )
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    at = steps(model, path)
+    at = paths.steps(model.raw, path)
     if value is None:
         changed, told = model.drop(at), f"without {path}"
     else:
-        changed, told = model.put(at, _read(at, value)), f"{path} {shorten(value, 40)}"
+        changed, told = model.put(at, paths.read(at, value)), f"{path} {shorten(value, 40)}"
     carry_out(
         copy,
         Change.of(changed, f"{model.name}: {told}", (), model.name),
         How(commit, branch, push, json),
     )
-
-
-def steps(model: Written, path: str) -> Steps:
-    """The way that `profiles.gpu.parallel` or `profiles[0].parallel` names in a model.
-
-    Raises:
-        Refused: an item on it is not there.
-        Misused: it is no path.
-    """
-    at: list[str | int] = []
-    here: Any = model.raw
-    rest = path
-    while rest:
-        if isinstance(here, list):
-            index, rest = _item(here, rest, path)
-            at.append(index)
-            here = here[index]
-        else:
-            key, rest = re.match(r"([^.\[]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-            if not key:
-                raise Misused(
-                    f"{path} is no path",
-                    why="a key in it is empty",
-                    do="write one like profiles.gpu.parallel",
-                )
-            at.append(key)
-            here = here.get(key) if isinstance(here, dict) else None
-        rest = rest.removeprefix(".")
-    if not at:
-        raise Misused(
-            "the path is empty",
-            why="it names no field",
-            do="write one like profiles.gpu.parallel",
-        )
-    return tuple(at)
-
-
-def _item(here: list[Any], rest: str, path: str) -> tuple[int, str]:
-    """An item by its number in brackets or by its name, which may have dots in it."""
-    if found := re.match(r"\[(\d{1,6})\]", rest):
-        if int(found[1]) < len(here):
-            return int(found[1]), rest[found.end() :]
-        raise Refused(
-            f"{path} is not there",
-            why=f"the list has {len(here)} items, the first is [0]",
-            do="name another",
-        )
-    names = {str(one.get("name", "")): index for index, one in enumerate(here) if isinstance(one, dict)}
-    fits = [name for name in names if name and (rest == name or rest.startswith((f"{name}.", f"{name}[")))]
-    if not fits:
-        raise unknown(f"{path} is not there", rest.partition(".")[0], names, "items")
-    name = max(fits, key=len)
-    return names[name], rest[len(name) :]
-
-
-def _read(at: Steps, text: str) -> Value:
-    """A value as it would be read from the file; where text belongs, text."""
-    part = schema.node(Model, at)
-    if part.get("type") == "string" or "enum" in part:
-        return text
-    document = parse(text.encode())
-    if document.findings:
-        raise Misused(
-            f"{shorten(text)} is no value",
-            why=document.findings[0].what,
-            do=document.findings[0].do,
-        )
-    return document.value
 
 
 def _cards(model: Written, word: str) -> tuple[str, int]:

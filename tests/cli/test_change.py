@@ -9,8 +9,10 @@ import pytest
 from cli.conftest import CODER
 
 from fakes.real_git import Git
+from llmgw.cli.change import Change, How, carry_out
 from llmgw.cli.main import COMMANDS, run
-from llmgw.errors import Exit
+from llmgw.cli.workcopy import WorkCopy
+from llmgw.errors import Exit, Refused
 
 pytestmark = pytest.mark.needs_git
 
@@ -246,6 +248,18 @@ def test_a_file_keeps_its_mode_and_is_never_half_written(copy):
 
     assert path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in path.parent.iterdir()] == ["coder.yaml"]
+
+
+def test_what_somebody_writes_meanwhile_is_not_written_over(copy, capsys):
+    read = WorkCopy.find(copy.root)
+    changed = Change.of(read.model("coder").put(("owner",), "team-code"), "coder: owner")
+    (copy.root / "catalog/coder.yaml").write_bytes(CODER + b"# mine\n")
+
+    with pytest.raises(Refused, match="was not written") as refused:
+        carry_out(read, changed, How())
+
+    assert refused.value.why == "it has been changed meanwhile"
+    assert copy.changed() == ["+# mine"]
 
 
 def test_every_command_that_edits_is_on_its_page_with_its_options():
