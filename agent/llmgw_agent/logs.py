@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -36,11 +37,20 @@ class Logs:
             for file in (old, old.with_suffix(".log.1"), old.with_suffix(".json")):
                 file.unlink(missing_ok=True)
         os.utime(folder)
-        return folder / f"{generation:06}-{start:04}.log"
+        return self.path(replica_id, generation, start)
 
     def starts(self, replica_id: str) -> list[Path]:
         """The logs of an id, the newest first."""
         return sorted((self._folder / slug(replica_id)).glob("*.log"), reverse=True)
+
+    def start_of(self, log: Path) -> int:
+        """Which start of its generation a log is of; 0 when it is none of these logs."""
+        found = re.match(r"\d+-(\d{1,9})\.log", log.name)
+        return int(found[1]) if found and log.is_relative_to(self._folder) else 0
+
+    def path(self, replica_id: str, generation: int, start: int) -> Path:
+        """Where the output of a start goes."""
+        return self._folder / slug(replica_id) / f"{generation:06}-{start:04}.log"
 
     def _drop_old_ids(self) -> None:
         limit = time.time() - KEEP_DAYS * 86400

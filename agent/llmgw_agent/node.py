@@ -66,6 +66,7 @@ class Node:
             adapters={a.name: a for a in adapters},
             installed=self.machine.engines,
             address=lambda: self.book.address,
+            ordered=self.book.replica,
             version=self.book.version,
             ports=lambda: {r.started.port for r in self.replicas.values() if r.started},
             room=self._room,
@@ -142,14 +143,16 @@ class Node:
 
     def _take_up(self) -> None:
         """First what runs, then what nobody knows, then the last orders: nothing is started by them."""
-        for record in self._records.load():
+        records = self._records.load()
+        for record in records:
             replica = adoption.take_up(self._around, record)
             if replica is None:
                 self._records.forget((record.order.id, record.order.generation))
             else:
                 self.replicas[replica.key] = replica
         known = {r.started.marker for r in self.replicas.values() if r.started}
-        adoption.end_orphans(self._around.owner, known)
+        recorded = {(record.order.id, record.order.generation) for record in records}
+        self.replicas |= {r.key: r for r in adoption.take_up_unrecorded(self._around, known, recorded)}
         self._hold_to_orders()
 
     def _hold_to_orders(self) -> None:

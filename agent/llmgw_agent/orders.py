@@ -9,7 +9,8 @@ import msgspec
 
 from llmgw_agent import durable
 from llmgw_agent.errors import Refused, Unreachable
-from llmgw_agent.protocol import PROTOCOL, Orders, VersionOrder
+from llmgw_agent.protocol import PROTOCOL, Orders, ReplicaOrder, VersionOrder
+from llmgw_agent.records import Key
 
 LOG = logging.getLogger(__name__)
 
@@ -63,6 +64,10 @@ class OrderBook:
     def address(self) -> str:
         """Where engines listen."""
         return self.last.address if self.last else "127.0.0.1"
+
+    def replica(self, key: Key) -> ReplicaOrder | None:
+        """What was last ordered of a replica, if anything was."""
+        return next((o for o in self.last.replicas if (o.id, o.generation) == key), None) if self.last else None
 
     def version(self, key: str) -> VersionOrder:
         """The order for a version. One nobody ordered says only its name: it may be on the node all the same."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
@@ -77,9 +79,44 @@ def marked(prefix: str) -> dict[int, str]:
     return found
 
 
-def new_marker(owner: str) -> str:
-    """A marker nobody else has. `owner` is the agent's own id, so that its processes are found together."""
-    return f"{owner}.{secrets.token_hex(12)}"
+def new_marker(owner: str, replica_id: str, generation: int) -> str:
+    """A marker nobody else has.
+
+    It begins with the agent's own id, so that its processes are found together, and
+    ends with whose engine it is, so that one is known by it alone.
+    """
+    return f"{owner}.{secrets.token_hex(12)}.{quote(replica_id, safe='')}@{generation}"
+
+
+def replica_of(marker: str) -> tuple[str, int] | None:
+    """Id and generation of the replica a marker was made for. None: it does not say."""
+    found = re.fullmatch(r"[^.]*\.[^.]*\.(.+)@(\d{1,18})", marker)
+    return (unquote(found[1]), int(found[2])) if found else None
+
+
+def command_line(pid: int) -> tuple[str, ...]:
+    """The words a process was started with. Empty when there is none, or it may not be read."""
+    return tuple(_words(Path(f"/proc/{pid}/cmdline")))
+
+
+def environment(pid: int) -> dict[str, str]:
+    """What a process was started with in its environment. Empty when there is none, or it may not be read."""
+    return dict(word.split("=", 1) for word in _words(Path(f"/proc/{pid}/environ")) if "=" in word)
+
+
+def output(pid: int) -> str:
+    """The file a process prints to. Empty when it may not be read."""
+    try:
+        return str(Path(f"/proc/{pid}/fd/1").readlink())
+    except OSError:
+        return ""
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return []
 
 
 class Process:

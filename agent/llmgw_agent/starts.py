@@ -84,16 +84,16 @@ class Start:
         around.records.new_key(replica.key)
         replica.starts, replica.peak_bytes = replica.starts + 1, 0
         log = around.logs.new(order.id, order.generation, replica.starts)
-        marker = process.new_marker(around.owner)
+        marker = process.new_marker(around.owner, order.id, order.generation)
         kills = kernel_out_of_memory_kills()
         replica.started = Started(order, engine, marker, address, port, str(log), None, boot_clock(), kills)
         # First what is about to be made: were we to end in between, the marker finds it.
         around.records.save(replica.record())
         try:
             replica.process = Process.spawn(command, environment, log=log, marker=marker)
-        except OSError as e:
+        except (OSError, ValueError) as e:  # a NUL in a word is a ValueError
             replica.started = None
-            why = f"{command[0]} cannot be run: {e.strerror}"
+            why = f"{command[0]} cannot be run: {e.strerror if isinstance(e, OSError) else e}"
             raise Fault("engine_missing", "the engine was not started", why=why, do="look at that program") from None
         replica.started = structs.replace(replica.started, process=replica.process.identity)
         replica.save()

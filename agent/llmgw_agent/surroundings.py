@@ -18,7 +18,7 @@ from llmgw_agent.weights import Weights
 
 @dataclass(frozen=True)
 class Surroundings:
-    """One node, as its replicas see it. The last five are the node's own answers."""
+    """One node, as its replicas see it. The last six are the node's own answers."""
 
     settings: Settings
     boot: str
@@ -32,6 +32,8 @@ class Surroundings:
     """The engines of this node, once it has looked for them."""
     address: Callable[[], str]
     """Where engines listen."""
+    ordered: Callable[[Key], ReplicaOrder | None]
+    """What was last ordered of a replica, if anything was."""
     version: Callable[[str], VersionOrder]
     """The order for a version, by its key."""
     ports: Callable[[], set[int]]

@@ -96,6 +96,13 @@ class Weights:
         """Whether any version is on its way."""
         return any(not a.fault for a in self._arrivals.values())
 
+    def key_of(self, file: Path) -> str:
+        """The version a file is of; empty when it is none of ours."""
+        if not file.is_relative_to(self.root):
+            return ""
+        parts = file.relative_to(self.root).parts
+        return "/".join(parts[:2]) if len(parts) > 2 and not parts[0].startswith(".") else ""
+
     def progress(self, key: str) -> Progress | None:
         """How far a version is that is arriving."""
         a = self._arrivals.get(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -184,13 +185,73 @@ async def test_an_engine_without_a_record_is_ended_at_the_start(agents, control)
     assert len(agents.processes()) == 1
 
 
-async def test_a_process_of_ours_that_no_record_names_is_ended(agents, control):
+DAMAGE = {
+    "noise": lambda record: bytes(range(256)),
+    "cut off": lambda record: record[:50],
+    "empty": lambda record: b"",
+    "nested": lambda record: b'{"order":' + b"[" * 100_000,
+    "a state it is not in": lambda record: record.replace(b'"state":"ready"', b'"state":"failed"'),
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_an_engine_whose_record_is_damaged_is_kept(agents, control, damage):
+    control.order(agents.order("m/a/0"), agents.order("m/b/0"))
+    await agents.start()
+    before = await control.sees(Phase.READY, "m/a/0")
+    other = await control.sees(Phase.READY, "m/b/0")
+    await agents.stop()
+    file = next(agents.settings.state.glob("replicas/m%2Fa*/record.json"))
+    if change := DAMAGE[damage]:
+        file.write_bytes(change(file.read_bytes()))
+    else:
+        file.unlink()
+    control.report = None
+
+    await agents.start()
+
+    after = await control.sees(Phase.READY, "m/a/0")
+    known = msgspec.structs.replace(before, **{n: getattr(after, n) for n in ("age_s", "started_age_s", "tps", "busy")})
+    known = msgspec.structs.replace(known, memory_bytes=after.memory_bytes, memory_peak_bytes=after.memory_peak_bytes)
+    # All of it is as it was, but that nobody can say any more what it was started as.
+    assert after == msgspec.structs.replace(known, fingerprint="f1" if damage.startswith("a state") else "")
+    assert (await control.sees(Phase.READY, "m/b/0")).pid == other.pid
+    assert set(agents.processes()) == {before.pid, other.pid}
+    # What it is now is on disk again, and another agent finds it so.
+    await again(agents, control)
+    assert (await control.sees(Phase.READY, "m/a/0")).pid == before.pid
+
+
+async def test_an_engine_without_record_and_orders_is_told_by_its_command_line(agents, control):
+    control.order(agents.order(parallel=3, devices=("GPU-1",)))
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    await agents.stop()
+    await control.down()
+    shutil.rmtree(agents.settings.state)
+    agents.settings.state.mkdir()
+
+    node = await agents.start()
+
+    (after,) = node.report().replicas
+    assert (after.id, after.generation, after.pid, after.port) == (
+        before.id,
+        before.generation,
+        before.pid,
+        before.port,
+    )
+    assert (after.phase, after.engine, after.parallel, after.devices) == (Phase.READY, "llamacpp", 3, ("GPU-1",))
+    assert after.claim.memory_bytes > 1 << 20  # what it takes: what it was to take is not known
+    assert (after.fingerprint, after.key) == ("", "")
+
+
+async def test_an_engine_without_a_record_that_is_not_ordered_any_more_is_drained(agents, control):
     control.order(agents.order())
     await agents.start()
     r = await control.sees(Phase.READY)
     await agents.stop()
-    file, _ = record_of(agents)
-    file.unlink()
+    record_of(agents)[0].unlink()
     control.order()
 
     await agents.start()
@@ -198,20 +259,68 @@ async def test_a_process_of_ours_that_no_record_names_is_ended(agents, control):
     await until(lambda: not runs(r.pid))
 
 
-async def test_a_broken_record_is_set_aside_and_the_rest_goes_on(agents, control):
-    control.order(agents.order("m/a/0"), agents.order("m/b/0"))
+async def test_what_an_ended_engine_left_behind_is_ended_also_without_a_record(agents, control, tmp_path):
+    agents.engine(leak_child=str(tmp_path / "child"))
+    control.order(agents.order())
     await agents.start()
-    await control.sees(Phase.READY, "m/a/0")
-    kept = await control.sees(Phase.READY, "m/b/0")
+    r = await control.sees(Phase.READY)
+    child = int((tmp_path / "child").read_text())
     await agents.stop()
-    next(agents.settings.state.glob("replicas/m%2Fa*/record.json")).write_text('{"half": ')
+    record_of(agents)[0].unlink()
+    os.kill(r.pid, signal.SIGKILL)
+    await until(lambda: not runs(r.pid))
+    await control.down()
+
+    await agents.start()
+
+    await until(lambda: not runs(child))
+
+
+async def test_what_a_record_says_to_be_ended_is_ended(agents, control):
+    # The kernel did not let go of it, and has since.
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    rewrite(agents, state=State.FAILED, started=None)
+    await control.down()
+
+    await agents.start()
+
+    await until(lambda: not runs(r.pid))
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\x00garbage", b"", None, b"a\r\nkey"])
+async def test_a_replica_without_its_key_is_still_reported(agents, control, damage):
+    control.order(agents.order())
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    await agents.stop()
+    key = record_of(agents)[0].with_name("key")
+    key.unlink() if damage is None else key.write_bytes(damage)
     control.report = None
 
     await agents.start()
 
-    await control.sees(Phase.READY, "m/a/0")
-    assert (await control.sees(Phase.READY, "m/b/0")).pid == kept.pid
-    assert len(agents.processes()) == 2
+    after = await control.sees(Phase.READY)
+    assert (after.pid, after.key) == (before.pid, "")
+
+
+async def test_a_record_of_an_engine_this_agent_does_not_know_ends_no_agent(agents, control):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    _, record = record_of(agents)
+    order = msgspec.structs.replace(record.order, spec=msgspec.structs.replace(record.order.spec, engine="later"))
+    rewrite(agents, order=order, started=msgspec.structs.replace(record.started, order=order))
+    os.kill(r.pid, signal.SIGKILL)
+    await until(lambda: not runs(r.pid))
+    control.report = None
+
+    await agents.start()
+
+    assert (await control.sees(Phase.FAILED)).dossier.cause == "exited"
 
 
 async def test_without_control_what_runs_is_kept_and_nothing_is_started(agents, control, tmp_path):

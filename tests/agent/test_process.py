@@ -25,7 +25,7 @@ def spawn(tmp_path):
     started: list[Process] = []
 
     def start(program: str, marker: str | None = None) -> Process:
-        marker = marker or process.new_marker("test")
+        marker = marker or process.new_marker("test", "m/cpu/0", 1)
         one = Process.spawn([*PYTHON, program], {}, log=tmp_path / "log", marker=marker)
         started.append(one)
         return one
@@ -98,7 +98,7 @@ async def test_a_stranger_with_the_same_number_is_not_adopted(spawn):
     await until(lambda: process.carries(ours.pid, ours.marker))
 
     assert Process.adopt(Identity(ours.pid, ours.ticks + 1, ours.marker)) is None
-    assert Process.adopt(Identity(ours.pid, ours.ticks, process.new_marker("test"))) is None
+    assert Process.adopt(Identity(ours.pid, ours.ticks, process.new_marker("test", "m/cpu/0", 1))) is None
     assert Process.adopt(Identity(ours.pid, ours.ticks, ours.marker[:-1])) is None
     assert running(ours.pid)
 
@@ -113,7 +113,7 @@ async def test_a_process_that_is_gone_is_not_adopted(spawn):
 async def test_a_stranger_is_never_struck(spawn):
     one = spawn(SLEEP)
 
-    process.strike(one.pid, process.new_marker("test"))
+    process.strike(one.pid, process.new_marker("test", "m/cpu/0", 1))
 
     assert running(one.pid)
 

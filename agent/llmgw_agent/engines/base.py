@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,17 @@ class Launch(Struct, frozen=True):
     key_file: Path
     devices: tuple[str, ...] = ()
     """UUIDs of its cards. Empty: it must not see any."""
+
+
+class Seen(Struct, frozen=True):
+    """What a process says of itself by how it was started: an engine of ours, without its record."""
+
+    spec: EngineSpec
+    """As far as it shows. What it claims does not, and is 0 bytes."""
+    model: Path
+    address: str
+    port: int
+    devices: tuple[str, ...] = ()
 
 
 class Vitals(Struct, frozen=True):
@@ -56,6 +68,10 @@ class Adapter(Protocol):
 
     def environment(self, launch: Launch) -> dict[str, str]:
         """What it must find in its environment, cards made visible or hidden included."""
+        ...
+
+    def recognise(self, words: Sequence[str], environment: Mapping[str, str]) -> Seen | None:
+        """The engine that was started with these words. None: it is none of this kind."""
         ...
 
     async def ready(self, at: Endpoint, *, within_s: float) -> bool:

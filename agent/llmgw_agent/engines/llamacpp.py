@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from llmgw_agent.dossier import Fault, Signs
 from llmgw_agent.engines import flags
 from llmgw_agent.engines.ask import Endpoint, NoAnswerError, ask
-from llmgw_agent.engines.base import Launch, Vitals
+from llmgw_agent.engines.base import Launch, Seen, Vitals
 from llmgw_agent.engines.llama_server import Flags
-from llmgw_agent.protocol import InstalledEngine
+from llmgw_agent.protocol import Claim, EngineSpec, InstalledEngine
 
 EMBEDDED: tuple[str, ...] = (sys.executable, "-I", "-m", "llmgw_agent.engines.llama_server")
 
@@ -181,6 +183,25 @@ class LlamaCpp:
         """Exactly its cards by UUID, or none: an empty list hides them all, an absent one shows them all."""
         visible = ",".join(launch.devices)
         return {"CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible, "ROCR_VISIBLE_DEVICES": visible}
+
+    def recognise(self, words: Sequence[str], environment: Mapping[str, str]) -> Seen | None:
+        """What `command` and `environment` made, read back."""
+        # The first of each counts: a profile's own come last, and may not set these.
+        given = dict(reversed(list(pairwise(words))))
+        devices = tuple(d for d in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if d)
+        try:
+            spec = EngineSpec(
+                engine=self.name,
+                served_name=given["--alias"],
+                kind="embedding" if "--embeddings" in words else "chat",
+                context_tokens=int(given["-c"]),
+                parallel=int(given["--parallel"]),
+                threads=int(given["-t"]),
+                claim=Claim(0, int(given["-t"]), len(devices)),
+            )
+            return Seen(spec, Path(given["-m"]), given["--host"], int(given["--port"]), devices)
+        except (KeyError, ValueError):
+            return None
 
     async def ready(self, at: Endpoint, *, within_s: float) -> bool:
         """/health says loaded, /v1/models says who it is, and one token really comes."""
