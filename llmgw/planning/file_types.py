@@ -118,6 +118,26 @@ def parts(shape: ModelShape) -> Iterator[Part]:
             yield Part("down", layer, each)
 
 
+def body_kind(file_type: str) -> str:
+    """The type that most of a mix is in, or an empty text for one that is not in the table."""
+    mix = mixes().get(file_type)
+    return (mix.body or mix.embedding) if mix is not None else ""
+
+
+def share_of_body(shape: ModelShape) -> float:
+    """The part of all layers' bytes that is in the type most of them are in."""
+    mix = mixes().get(shape.file_type)
+    if mix is None or not mix.body or not mix.more:
+        return 1.0
+    of_body = all_of_it = 0.0
+    for part in parts(shape):
+        kind = _kind(part, mix, shape)
+        size = part.count * _bytes_each(kind)
+        all_of_it += size
+        of_body += size if kind == mix.body or (mix.name == "MXFP4" and kind == mix.more) else 0
+    return of_body / all_of_it if all_of_it else 1.0
+
+
 def _kind(part: Part, mix: Mix, shape: ModelShape) -> str:
     if part.role == "router":
         return "F32"

@@ -197,7 +197,7 @@ def _extras(extras: Extras, options: LlamaOptions, free: tuple[int, ...], placed
 
 def _notes(shape: ModelShape, options: LlamaOptions, placed: Layout) -> Iterator[str]:
     if shape.weights is None:
-        yield "the tensors were not read: weights are spread evenly over the layers, and no repacked copy is counted"
+        yield "the tensors were not read: weights are spread over the layers, their second copy is by the file's type"
     if options.context > shape.context > 0:
         yield f"the context asked for is longer than the {shape.context} tokens it was trained for"
     if shape.latent_rank == 0 and shape.architecture == "deepseek2":

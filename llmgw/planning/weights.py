@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llmgw.planning.file_types import parts
+from llmgw.planning.file_types import body_kind, parts, predicted_bytes, share_of_body
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.shape import ModelShape, WeightBytes
-from llmgw.planning.tensor_types import ARM
+from llmgw.planning.tensor_types import ARM, X86, by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,31 @@ def measured(shape: ModelShape, file_bytes: int) -> WeightBytes:
     for part in parts(shape):
         by_layer[part.layer] += part.count
         by_experts[part.layer] += part.count * part.role.startswith("experts")
-    each = file_bytes / max(2 * table + sum(by_layer), 1)
+    ends = 1 if _tied(shape, file_bytes) else 2
+    each = file_bytes / max(ends * table + sum(by_layer), 1)
     return WeightBytes(
         total=file_bytes,
         embedding=round(table * each),
-        output=round(table * each),
+        output=round(table * each) if ends == 2 else 0,
         layers=tuple(round(count * each) for count in by_layer),
         experts=tuple(round(count * each) for count in by_experts) if any(by_experts) else (),
+        repacked_x86=_repacked(shape, X86, round(sum(by_layer) * each)),
+        repacked_arm=_repacked(shape, ARM, round(sum(by_layer) * each)),
     )
+
+
+def _tied(shape: ModelShape, file_bytes: int) -> bool:
+    """Whether the size of the file is nearer to that of a model whose table is also its output."""
+    tied, apart = (predicted_bytes(shape, shape.file_type, tied=tied) for tied in (True, False))
+    return tied is not None and apart is not None and abs(file_bytes - tied) < abs(file_bytes - apart)
+
+
+def _repacked(shape: ModelShape, cpu: str, layer_bytes: int) -> int:
+    """What a CPU lays out anew of a model whose tensors were not read: of an unknown mix, all of it."""
+    kind = by_name().get(body_kind(shape.file_type))
+    if kind is not None and cpu not in kind.repacked:
+        return 0
+    return round(layer_bytes * share_of_body(shape))
 
 
 def host_experts(weights: WeightBytes, options: LlamaOptions, layers: tuple[int, ...]) -> int:

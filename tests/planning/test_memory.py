@@ -235,6 +235,29 @@ def test_what_a_cpu_lays_out_anew_is_counted_twice_unless_it_does_not():
     assert estimate(model, 5 * GIB, LlamaOptions(repack=False)).total("weights_cpu_repack") == 0
 
 
+@pytest.mark.parametrize(
+    ("file_type", "share"),
+    [("Q4_K_M", 0.807), ("Q4_0", 1.0), ("Q8_0", 0.0), ("F16", 0.0), ("MXFP4", 0.0), ("", 1.0)],
+)
+def test_the_second_copy_follows_from_the_file_s_type_where_the_tensors_were_not_read(file_type, share):
+    model = replace(headers()["llama31-8b-q4k"], weights=None, file_type=file_type)
+
+    found = estimate(model, 5 * GIB, LlamaOptions())
+
+    # Of 8.03 billion numbers 1.05 billion are the table and the output.
+    layers = 5 * GIB * (1 - 1.05 / 8.03)
+    assert found.total("weights_cpu_repack") == pytest.approx(share * layers, rel=0.02)
+
+
+def test_a_tied_table_is_found_by_the_size_of_the_file():
+    # llama3.2-3B as Q4_K_M: 1299.38 MiB were kept twice of 1918.35.
+    model = replace(headers()["llama32-3b-q4k-tied"], weights=None, file_type="Q4_K_M")
+
+    found = estimate(model, round(1918.35 * MIB), LlamaOptions(context=4096))
+
+    assert mib(found.total("weights_cpu_repack")) == pytest.approx(1299.38, rel=0.1)
+
+
 def test_projectors_adapters_and_draft_models_are_terms_of_their_own():
     extras = Extras(mmproj_bytes=100 * MIB, adapter_bytes=10 * MIB, draft=shape(), draft_bytes=50 * MIB)
 
