@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from llmgw.catalog import schema
+from llmgw.cli.program import called
 from llmgw.errors import Refused
 
 _SERVER = """\
@@ -42,6 +44,8 @@ source:
   # The URL of one GGUF file. With a commit in it the file cannot change.
   from: https://huggingface.co/bartowski/SmolLM2-135M-Instruct-GGUF/resolve/09816acd5d99df7be770d85ea30822623dab342c/SmolLM2-135M-Instruct-Q4_K_M.gguf
   version: q4-k-m               # give other files another version
+  # Of exactly that file. With another `from` write its own, or take this line out:
+  # then what arrives is taken as it is.
   sha256: 2e8040ceae7815abe0dcb3540b9995eaa1fa0d2ca9e797d0a635ae4433c68c2d
 context_length: 2048            # tokens one request may use, prompt and answer together
 
@@ -132,10 +136,11 @@ def init(
         raise Refused(f"{directory} was not written", why=str(e.strerror), do="name another directory") from None
     print(f"wrote a fleet of one machine and one small model to {directory}")
     print("next:")
+    here = shlex.quote(str(directory))
     if not (directory / ".git").exists():
-        print(f"  git -C {directory} init && git -C {directory} add . && git -C {directory} commit -m 'A new fleet'")
-    print(f"  llmgw validate {directory}")
-    print(f"  llmgw up {directory}")
+        print(f"  git -C {here} init -b main && git -C {here} add . && git -C {here} commit -m 'A new fleet'")
+    print(f"  {called()} validate {here}")
+    print(f"  {called()} up {here}")
 
 
 def _pretty(value: object) -> str:

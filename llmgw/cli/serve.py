@@ -94,8 +94,11 @@ def mirror(
         list[Path] | None, typer.Option(help="A folder below which file:// sources may be. May be repeated.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A host to fetch from, in place of Hugging Face's. May be repeated.")
+        list[str] | None, typer.Option(help="A host to fetch from, beside Hugging Face's. May be repeated.")
     ] = None,
+    no_usual_hosts: Annotated[
+        bool, typer.Option("--no-usual-hosts", help="Fetch from no host of Hugging Face that is not named.")
+    ] = False,
     hub: Annotated[str | None, typer.Option(help="Where hf:// leads. Or HF_ENDPOINT; else Hugging Face.")] = None,
     hub_token_file: Annotated[Path | None, typer.Option(help="Holds the token for the hub.")] = None,
     api_key_sha256: Annotated[str | None, typer.Option(help="sha256 of the key that the API asks for.")] = None,
@@ -112,7 +115,8 @@ def mirror(
         listen=parse_address(listen, port=8081),
         api=parse_address(api, port=8082),
         allow_files=tuple(allow_files or ()),
-        allow_hosts=tuple(allow_host) if allow_host else None,
+        allow_hosts=tuple(allow_host or ()),
+        usual_hosts=not no_usual_hosts,
         hub=hub or os.environ.get("HF_ENDPOINT") or ENDPOINT,
         hub_token_file=hub_token_file,
         api_key_sha256=api_key_sha256,

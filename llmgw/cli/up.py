@@ -39,7 +39,7 @@ def up(
     allow_files: Annotated[
         list[Path] | None, typer.Option(help="A folder below which file:// sources may be. May be repeated.")
     ] = None,
-    allow_host: Annotated[list[str] | None, typer.Option(help="A host to fetch weights from. May be repeated.")] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="A host to fetch from, beside Hugging Face's.")] = None,
     allow_path: Annotated[
         list[Path] | None, typer.Option(help="A folder from which weights are read in place. May be repeated.")
     ] = None,

@@ -47,8 +47,10 @@ class MirrorConfig:
     """The management API."""
     allow_files: tuple[Path, ...] = ()
     """Folders that file:// sources may lie in."""
-    allow_hosts: tuple[str, ...] | None = None
-    """Hosts it may talk to. None: Hugging Face and where its files are."""
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts it may talk to, plain http included."""
+    usual_hosts: bool = True
+    """It may talk to Hugging Face too, and to where its files are."""
     hub: str = ENDPOINT
     """Where `hf://` leads."""
     hub_token_file: Path | None = None
@@ -76,7 +78,11 @@ async def serve(config: MirrorConfig, *, ready: Callable[[dict[str, tuple[str, i
     _check(config)
     store = Store(config.root, settle_s=config.settle_s)
     sources = Sources(
-        folders=config.allow_files, hosts=config.allow_hosts, hub=config.hub, token_file=config.hub_token_file
+        folders=config.allow_files,
+        hosts=config.allow_hosts,
+        usual=config.usual_hosts,
+        hub=config.hub,
+        token_file=config.hub_token_file,
     )
     resolver = Resolver(store, sources)
     fetches = Fetches(store, sources, spare_bytes=config.spare_bytes)

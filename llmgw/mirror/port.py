@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError
 
 from llmgw.errors import OperatorError
@@ -112,7 +112,10 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as e:
-        return refusal(e.status, f"{request.method} of this path: {e.reason.lower()}", f"the answer is {e.status}", "")
+        allowed = e.headers.get(hdrs.ALLOW)
+        why = f"it takes {allowed.replace(',', ', ')}" if allowed else f"the mirror answers {e.status} there"
+        do = "use one of these" if allowed else "ask for one of the paths in docs/mirror.md"
+        return refusal(e.status, f"{request.method} of this path: {e.reason.lower()}", why, do)
     except OperatorError as e:
         return refusal(400, e.what, e.why, e.do)
     except Exception:

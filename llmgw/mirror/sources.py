@@ -55,7 +55,8 @@ class Sources:
         self,
         *,
         folders: Sequence[Path] = (),
-        hosts: Sequence[str] | None = None,
+        hosts: Sequence[str] = (),
+        usual: bool = True,
         hub: str = ENDPOINT,
         token_file: Path | None = None,
     ) -> None:
@@ -63,7 +64,8 @@ class Sources:
 
         Args:
             folders: that files of this machine may lie in.
-            hosts: to talk to, in place of the usual ones.
+            hosts: to talk to. They may speak plain http.
+            usual: talk to the usual ones too. They all speak TLS.
             hub: where `hf://` leads. Whoever names another allows it by that.
             token_file: holds the token that the hub, and no other host, is sent.
         """
@@ -71,10 +73,8 @@ class Sources:
         named = urlsplit(self.hub).netloc.lower() if self.hub != ENDPOINT else ""
         self._own_hub = (urlsplit(self.hub).hostname or "").rstrip(".") if named else None
         self._folders = tuple(folder.resolve() for folder in folders)
-        usual = DEFAULT_HOSTS if hosts is None else hosts
-        self._hosts = tuple(_Host.of(text.lower()) for text in (*usual, *([named] if named else [])))
-        # The usual hosts all speak TLS; plain http is for a host somebody named.
-        self._plain = {named} if hosts is None else None
+        self._named = tuple(_Host.of(text.lower()) for text in (*hosts, *([named] if named else [])))
+        self._hosts = (*self._named, *(_Host.of(text) for text in (DEFAULT_HOSTS if usual else ())))
 
     def problem(self, url: str) -> str:
         """Why this URL may not be read, or empty. Touches no network."""
@@ -92,10 +92,11 @@ class Sources:
         if split.username is not None or split.password is not None:
             return "it carries a user name or a password"
         host = (split.hostname or "").rstrip(".")
-        if not any(h.covers(host, port or _PORTS[split.scheme], split.scheme) for h in self._hosts):
+        asked = host, port or _PORTS[split.scheme], split.scheme
+        if not any(h.covers(*asked) for h in self._hosts):
             at = f"{host}:{port}" if port else host
             return f"{at} is not among the hosts the mirror may talk to; start it with --allow-host {at}"
-        if split.scheme == "http" and self._plain is not None and split.netloc.lower() not in self._plain:
+        if split.scheme == "http" and not any(h.covers(*asked) for h in self._named):
             return f"{host} is read over https only"
         return ""
 

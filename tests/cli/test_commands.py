@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from dulwich.repo import Repo
 
+from llmgw.catalog.parse import parse
+from llmgw.cli.init import files
 from llmgw.cli.main import COMMANDS, run
 from llmgw.errors import Exit
 from llmgw.sources.bare import commit_files, make_bare
@@ -269,6 +272,23 @@ def test_what_is_not_a_repository_is_said_with_what_to_do(tmp_path, capsys):
     assert run(["up", str(tmp_path)]) in (Exit.REFUSED, Exit.UNREACHABLE)
 
     assert "next: " in capsys.readouterr().err
+
+
+def test_the_readme_names_every_key_of_the_new_fleets_source():
+    source = parse(files("home")["catalog/smollm2-135m.yaml"].encode()).value["source"]
+    step = (
+        (Path(__file__).parents[2] / "README.md").read_text().partition("2. Say which model.")[2].partition("\n3. ")[0]
+    )
+
+    assert [key for key in source if f"`{key}" not in step] == []
+
+
+def test_what_init_says_comes_next_can_be_pasted(tmp_path, capsys):
+    assert run(["init", str(tmp_path / "a b")]) == Exit.DONE
+
+    lines = capsys.readouterr().out.splitlines()
+    assert all(str(tmp_path / "a b") in shlex.split(line) for line in lines if "git" in line or "llmgw v" in line)
+    assert any(shlex.split(line)[-2:] == ["up", str(tmp_path / "a b")] for line in lines)
 
 
 def test_the_examples_of_the_demo_are_found_and_valid():

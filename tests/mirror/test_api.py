@@ -127,6 +127,7 @@ async def test_what_is_not_there_is_said_in_the_same_shape(mirror: Any, method: 
 
     assert answered.status == status
     assert set(answered.json["error"]) >= {"what", "why", "do"}
+    assert all(answered.json["error"].values()), "none of them is empty"
 
 
 class TestCallers:

@@ -52,7 +52,7 @@ def test_everything_else_is_not(url: str, said: str):
     assert said in Sources().problem(url)
 
 
-def test_named_hosts_stand_in_place_of_the_usual_ones_and_may_speak_plain_http():
+def test_named_hosts_stand_beside_the_usual_ones_and_may_speak_plain_http():
     allowed = Sources(hosts=["models.corp", "127.0.0.1:8000", "[::1]:8000"])
 
     assert allowed.problem("http://models.corp/x") == ""
@@ -60,6 +60,14 @@ def test_named_hosts_stand_in_place_of_the_usual_ones_and_may_speak_plain_http()
     assert allowed.problem("http://127.0.0.1:8000/x") == ""
     assert allowed.problem("http://[::1]:8000/x") == ""
     assert "8001 is not among" in allowed.problem("http://127.0.0.1:8001/x")
+    assert allowed.problem("https://huggingface.co/x") == ""
+    assert "over https only" in allowed.problem("http://huggingface.co/x"), "nobody named it"
+
+
+def test_the_usual_hosts_can_be_left_out():
+    allowed = Sources(hosts=["models.corp"], usual=False)
+
+    assert allowed.problem("https://models.corp/x") == ""
     assert "not among" in allowed.problem("https://huggingface.co/x")
 
 
