@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from json import dumps
 from pathlib import Path
-from sys import stderr, stdout
 from typing import Annotated
 
 import typer
@@ -43,7 +43,7 @@ def validate(
     catalog = replace(catalog, problems=tuple(sorted((*catalog.problems, *asked.problems))))
     for note in catalog.notes:
         # Beside JSON they are still said, where a program that reads it does not look.
-        print(note, file=stderr if json else stdout)
+        print(note, file=sys.stderr if json else sys.stdout)
     if json:
         print(dumps([asdict(problem) for problem in catalog.problems], indent=2, ensure_ascii=False))
     else:

@@ -103,16 +103,30 @@ def test_whatever_a_repository_holds_validate_lists_problems(tmp_path):
     assert tried
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_key_may_have_any_value(tmp_path, key):
+@pytest.mark.parametrize("part", range(8))
+def test_every_key_may_have_any_value(tmp_path, part):
     wrong = (None, True, -1, "", "x" * 300, [], [None], {}, {"": None}, "80GB..", [[{}]])
-    files = {}
-    for index, value in enumerate(wrong):
-        files[f"catalog/m{index}.yaml"] = as_yaml(changed(MODEL, ((key,), value)))
-        files[f"keys/k{index}.yaml"] = as_yaml(changed(KEY, ((key,), value)))
-    files["server.yaml"] = as_yaml(changed(SERVER, (("defaults",), {key: wrong[len(key) % len(wrong)]})))
+    files = {"server.yaml": as_yaml(SERVER)}
+    for key in KEYS[part::8]:
+        for index, value in enumerate(wrong):
+            name = f"{key.strip('_').lower() or 'x'}-{index}"
+            files[f"catalog/{name}.yaml"] = as_yaml(
+                changed(MODEL, (("name",), name), (("aliases",), []), ((key,), value))
+            )
+        files[f"keys/{key}.yaml"] = as_yaml(changed(KEY, ((key,), wrong[len(key) % len(wrong)])))
 
     code, out, err = validate(tmp_path, files)
 
     assert (code, err) == (Exit.PROBLEM, "")
-    assert out
+    assert out.splitlines()[-1].partition(" ")[2].startswith("problems in")
+
+
+@pytest.mark.parametrize("key", KEYS[::5])
+def test_every_default_may_have_any_value(tmp_path, key):
+    for value in (None, [[{}]], {"a": "80GB.."}):
+        server = as_yaml(changed(SERVER, (("defaults",), {key: value}), (("blocks",), {key: value})))
+
+        code, out, err = validate(tmp_path, {"server.yaml": server, "catalog/a.yaml": as_yaml(MODEL)})
+
+        assert (code, err) == (Exit.PROBLEM, "")
+        assert out
