@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from llmgw.catalog.problem import Problem
+from llmgw.control.guard import Guard
 from llmgw.core.wanted import Wanted, allowed_removals, judge
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import Source
 from llmgw.sources.reading import catalog_of
-from llmgw.sources.snapshot import UNBORN, Snapshot
+from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
 from llmgw.sources.watch import changes
+from llmgw.sources.wire import Throttled
 
 log = logging.getLogger(__name__)
 
 JITTER = 0.2
 """Share of the time between polls by which it varies, so that a fleet of controls is not in step."""
+LONGEST_WAIT_S = 600.0
+"""Between two looks at a repository that has failed again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,19 @@ class Follower:
         self._seen = ("", "")
         self._snapshot: Snapshot | None = None
         self._last = last
+        self._failures = 0
+        """Looks in a row that failed."""
+        self._asked_s = 0.0
+        """How long the server asked to be left alone."""
+        self._guard = Guard("a look at the repository")
+        self._away = ""
         self._noted: set[tuple[str, str]] = set()
         """Fields that do not act yet and were warned of, each with its file."""
-        self.trouble = ""
+
+    @property
+    def trouble(self) -> str:
         """Why the last look failed. What was wanted before still is."""
+        return self._away or self._guard.trouble
 
     async def first_look(self, found: Callable[[Followed], None]) -> None:
         """Look once before anything else, so that a wrong address is said by the command that gave it.
@@ -74,49 +88,89 @@ class Follower:
             OperatorError: it will not be had by waiting: the branch is missing, or a path of this
                 machine. A server that does not answer is asked again.
         """
-        await self.look(found, first=True)
+        refused: OperatorError | None = None
+        with self._guard:
+            try:
+                await self.look(found, first=True)
+            except OperatorError as e:
+                refused = e
+        if refused is not None:
+            raise refused
 
     async def follow(self, found: Callable[[Followed], None]) -> None:
         """Look for ever, and hand on each look that found something new."""
-        async for _ in changes(self._source.watch_paths(), poll_s=self._poll_s, jitter=JITTER):
-            await self.look(found)
+        async for _ in changes(self._watched, wait_s=self._wait_s, jitter=JITTER):
+            with self._guard:
+                await self.look(found)
+            if self._guard.trouble:
+                self._failures += 1
+
+    def _watched(self) -> Sequence[Path]:
+        try:
+            return self._source.watch_paths()
+        except OperatorError:
+            return ()  # it is away, and only polled for
+
+    def _wait_s(self) -> float:
+        """Until the next look: longer each time a server fails, and never sooner than it asked."""
+        if self._local:
+            return self._poll_s  # to look costs nobody anything
+        longer = self._poll_s * 2.0 ** min(self._failures, 10)
+        return max(min(longer, LONGEST_WAIT_S), self._poll_s, self._asked_s / (1 - JITTER))
 
     async def look(self, found: Callable[[Followed], None], *, first: bool = False) -> None:
-        """Look once. A repository that is away is said and changes nothing."""
+        """Look once. A repository that is away, or goes away halfway, is said and changes nothing."""
         try:
             snapshot = await asyncio.to_thread(self._source.poll)
+            # What a guard holds may be lifted by a line in a commit that changes no file.
+            seen = (snapshot.identity, snapshot.commit if self._last and self._last.held else "")
+            followed = None if seen == self._seen else await self._judged(snapshot, await self._trailers())
         except OperatorError as e:
             if first and (isinstance(e, Refused) or self._local):
                 raise
-            if str(e) != self.trouble:
-                log.warning("the repository cannot be read; what was wanted still is: %s", e.sentence)
-            self.trouble = str(e)
+            self._failed(e)
             return
-        if self.trouble:
+        if self._away:
             log.info("the repository can be read again")
-            self.trouble = ""
-        # What a guard holds may be lifted by a line in a commit that changes no file.
-        seen = (snapshot.identity, snapshot.commit if self._last and self._last.held else "")
-        if seen == self._seen:
-            return
+        self._away, self._failures, self._asked_s = "", 0, 0.0
         self._seen = seen
-        found(await self._judged(snapshot))
+        if followed is not None:
+            found(followed)
+
+    def _failed(self, error: OperatorError) -> None:
+        self._failures += 1
+        self._asked_s = (error.after_s or 0.0) if isinstance(error, Throttled) else 0.0
+        if str(error) != self._away:
+            log.warning("the repository cannot be read; what was wanted still is: %s", error.sentence)
+        self._away = str(error)
 
     async def judge_again(self, found: Callable[[Followed], None]) -> None:
-        """Judge the same commit once more: what runs is known now, and it may have removed that."""
-        if self._snapshot is not None:
-            found(await self._judged(self._snapshot))
+        """Judge the same commit once more: what runs is known now, and it may have removed that.
 
-    async def _judged(self, snapshot: Snapshot) -> Followed:
-        self._snapshot = snapshot
+        Where the repository is away just now nothing is known to lift a guard, so none
+        is lifted, and the next look judges once more.
+        """
+        if self._snapshot is None:
+            return
+        trailers: tuple[Trailer, ...] = ()
+        try:
+            trailers = await self._trailers()
+        except OperatorError as e:
+            self._failed(e)
+            self._seen = ("", "")
+        found(await self._judged(self._snapshot, trailers))
+
+    async def _trailers(self) -> tuple[Trailer, ...]:
+        # Without a commit that is known to have been carried out, only the newest one's own lines count.
+        since = self._last.applied if self._last and self._last.applied else UNBORN
+        return await asyncio.to_thread(self._source.trailers_since, since)
+
+    async def _judged(self, snapshot: Snapshot, trailers: Iterable[Trailer]) -> Followed:
         catalog = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
         for note in catalog.notes:
             if (note.path, note.field) not in self._noted:
                 self._noted.add((note.path, note.field))
                 log.warning("%s", note, extra={"commit": snapshot.commit})
-        # Without a commit that is known to have been carried out, only the newest one's own lines count.
-        since = self._last.applied if self._last and self._last.applied else UNBORN
-        trailers = await asyncio.to_thread(self._source.trailers_since, since)
         wanted = judge(
             catalog,
             commit=snapshot.commit,
@@ -126,6 +180,7 @@ class Follower:
             held_versions=frozenset(self._held_versions()),
             allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
         )
+        self._snapshot = snapshot
         self._last = wanted or self._last
         log.info("commit %s is wanted", snapshot.commit[:12], extra={"problems": len(catalog.problems)})
         return Followed(snapshot.commit, wanted, catalog.problems)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from watchfiles import awatch
@@ -19,42 +19,76 @@ DEBOUNCE_MS = 250
 """Changes that come together count once. A lone one is seen after `STEP_MS`."""
 STEP_MS = 50
 
+RETRY_S = 30.0
+"""Until a folder that could not be watched is tried again; one that came back is at the next look."""
+
 LOCK_WAIT_S = 3.0
 """A git that holds the index for longer was killed, and left its lock behind."""
 LOCK_STEP_S = 0.05
+
+_Marks = dict[Path, tuple[int, int] | None]
+"""What is watched, and which folder that is now. None: it is not there."""
 
 OWN_BRANCHES = ("refs", "heads", "llmgw", "status")
 """What we write ourselves is no news."""
 
 
-async def changes(paths: Sequence[Path], *, poll_s: float, jitter: float) -> AsyncIterator[None]:
+async def changes(
+    watched: Callable[[], Sequence[Path]], *, wait_s: Callable[[], float], jitter: float
+) -> AsyncIterator[None]:
     """Yields when it is time to look again.
 
     Args:
-        paths: what to watch, from `Source.watch_paths`; empty where only polling helps.
-        poll_s: the longest wait between two looks, give or take the jitter.
-        jitter: the share of `poll_s` by which each wait differs at random, so that
+        watched: what to watch, from `Source.watch_paths`; empty where only polling
+            helps. Asked again at each look: a repository may come back, or be another.
+        wait_s: the longest wait until the next look, give or take the jitter.
+        jitter: the share of the wait by which each differs at random, so that
             many who follow one server do not ask in the same moment.
     """
     news = asyncio.Event()
-    watcher = asyncio.create_task(_watch(paths, news, retry_s=poll_s)) if paths else None
+    watcher: asyncio.Task[None] | None = None
+    marks: _Marks = {}
     try:
         while True:
-            wait = poll_s * (1 + jitter * random.uniform(-1, 1))  # noqa: S311 - spreads, hides nothing
+            now = await asyncio.to_thread(_marks, watched)
+            if now != marks:
+                # What is watched is a folder and no name: one that was made anew under the same name is another.
+                await _ended(watcher)
+                watcher = asyncio.create_task(_watch(tuple(now), news)) if now else None
+                if marks:
+                    news.set()  # what happened in between was seen by nobody
+                marks = now
+            wait = wait_s() * (1 + jitter * random.uniform(-1, 1))  # noqa: S311 - spreads, hides nothing
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await news.wait()
-            await _unlocked(paths)
+            await _unlocked(tuple(marks))
             news.clear()
             yield
     finally:
-        if watcher is not None:
-            watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watcher
+        await _ended(watcher)
 
 
-async def _watch(paths: Sequence[Path], news: asyncio.Event, *, retry_s: float) -> None:
+def _marks(watched: Callable[[], Sequence[Path]]) -> _Marks:
+    marks: _Marks = {}
+    for path in watched():
+        try:
+            found = path.stat()
+        except OSError:
+            marks[path] = None
+        else:
+            marks[path] = (found.st_dev, found.st_ino)
+    return marks
+
+
+async def _ended(watcher: asyncio.Task[None] | None) -> None:
+    if watcher is not None:
+        watcher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watcher
+
+
+async def _watch(paths: Sequence[Path], news: asyncio.Event) -> None:
     while True:
         try:
             async for _ in awatch(
@@ -67,7 +101,7 @@ async def _watch(paths: Sequence[Path], news: asyncio.Event, *, retry_s: float) 
         except OSError as e:
             # A folder that is not there yet, or no inotify watches left.
             log.warning("the repository is not watched, only polled", extra={"why": str(e)})
-        await asyncio.sleep(retry_s)
+        await asyncio.sleep(RETRY_S)
 
 
 def matters(root: Path, changed: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import statistics
 import threading
 import time
@@ -53,7 +54,7 @@ async def watching(paths: tuple[Path, ...], poll_s: float = NEVER_S) -> AsyncIte
     watched = Watched()
 
     async def count() -> None:
-        async for _ in changes(paths, poll_s=poll_s, jitter=0):
+        async for _ in changes(lambda: paths, wait_s=lambda: poll_s, jitter=0):
             await watched.add()
 
     task = asyncio.create_task(count())
@@ -158,7 +159,7 @@ async def test_a_lock_that_a_killed_git_left_is_not_waited_for_for_ever(fleet: F
     (fleet.clone.at / ".git/index.lock").touch()
     started = time.monotonic()
 
-    async with aclosing(changes((fleet.clone.at,), poll_s=0.1, jitter=0)) as looks:
+    async with aclosing(changes(lambda: (fleet.clone.at,), wait_s=lambda: 0.1, jitter=0)) as looks:
         await anext(looks)
 
     assert time.monotonic() - started < LOCK_WAIT_S + 20
@@ -177,7 +178,7 @@ async def test_without_news_it_is_time_every_poll_interval(fleet: Fleet, local: 
     paths = paths_of(fleet.path) if local else ()
     started = time.monotonic()
 
-    async with aclosing(changes(paths, poll_s=0.2, jitter=0)) as looks:
+    async with aclosing(changes(lambda: paths, wait_s=lambda: 0.2, jitter=0)) as looks:
         for _ in range(5):
             await anext(looks)
 
@@ -194,7 +195,7 @@ async def test_irrelevant_changes_do_not_put_a_poll_off(fleet: Fleet):
 
     noise = asyncio.create_task(busy())
     started = time.monotonic()
-    async with aclosing(changes(paths_of(fleet.path), poll_s=0.5, jitter=0)) as looks:
+    async with aclosing(changes(lambda: paths_of(fleet.path), wait_s=lambda: 0.5, jitter=0)) as looks:
         await anext(looks)
         await anext(looks)
     stop.set()
@@ -205,7 +206,7 @@ async def test_irrelevant_changes_do_not_put_a_poll_off(fleet: Fleet):
 
 async def test_waits_differ_by_the_jitter():
     waits = []
-    async with aclosing(changes((), poll_s=0.05, jitter=0.8)) as looks:
+    async with aclosing(changes(lambda: (), wait_s=lambda: 0.05, jitter=0.8)) as looks:
         for _ in range(12):
             started = time.monotonic()
             await anext(looks)
@@ -216,11 +217,26 @@ async def test_waits_differ_by_the_jitter():
 
 
 async def test_a_folder_that_is_not_there_is_polled(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    async with aclosing(changes((tmp_path / "gone",), poll_s=0.1, jitter=0)) as looks:
+    async with aclosing(changes(lambda: (tmp_path / "gone",), wait_s=lambda: 0.1, jitter=0)) as looks:
         await anext(looks)
         await anext(looks)
 
     assert "not watched, only polled" in caplog.text
+
+
+async def test_a_repository_that_was_made_anew_at_its_path_is_watched_again(fleet: Fleet):
+    shutil.copytree(fleet.path, fleet.path.with_name("old"))
+    waits = [0.2, NEVER_S, NEVER_S]
+    async with aclosing(changes(lambda: paths_of(fleet.path), wait_s=lambda: waits.pop(0), jitter=0)) as looks:
+        await anext(looks)
+        shutil.rmtree(fleet.path)
+        shutil.copytree(fleet.path.with_name("old"), fleet.path)
+        async with asyncio.timeout(20):
+            await anext(looks)  # another folder is there: whatever happened meanwhile is looked at
+            looking = asyncio.ensure_future(anext(looks))
+            while not looking.done():
+                (fleet.path / "refs/heads/sign").write_text(f"{time.monotonic_ns():040}\n")
+                await asyncio.wait({looking}, timeout=0.3)
 
 
 def test_a_watch_that_is_cancelled_leaves_no_thread_behind(fleet: Fleet):
