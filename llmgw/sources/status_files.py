@@ -12,14 +12,14 @@ Nothing secret is in any of them: an engine's key stays out, whatever is added l
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 import yaml
 from msgspec import UNSET, Struct, structs
-from pydantic import ValidationError
 
 from llmgw.catalog import canonical
 from llmgw.catalog.keys import ClientKey
@@ -38,7 +38,23 @@ from llmgw_agent.protocol import SILENT_AFTER_S, ReplicaReport
 FORMAT = 1
 """Raised when an older llmgw could not read what is written."""
 
+LARGEST = 2**53
+"""Of the numbers that are counted on from: a larger one was written by hand."""
+
+UNREADABLE = (
+    yaml.YAMLError,
+    # What a value that only looks like a number or a date is to the library's constructors.
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""Everything that reading YAML was seen to raise."""
+
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Summary(Struct, frozen=True):
@@ -69,6 +85,15 @@ class Recorded:
     status: FleetStatus
     wanted: Wanted | None
     """The models as last good, and the server. None: no server.yaml had been good."""
+    problems: tuple[str, ...] = ()
+    """Files that were left out, a sentence each."""
+
+
+class _Kept(Struct, frozen=True):
+    """What a model's file has besides its status."""
+
+    since: int = 0
+    spec: dict[str, Any] | None = None
 
 
 def shard(name: str) -> str:
@@ -103,12 +128,30 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
     return files
 
 
-def from_files(files: Mapping[str, bytes]) -> Recorded:
+def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
     """Read a status commit back.
+
+    Args:
+        files: of the commit, by path.
+        whole: whether all of it has to be good. If not, a file of a model, of a node or of
+            the mirror, and a key, that cannot be read is left out and said in `problems`.
 
     Raises:
         OperatorError: it was written by a later version, or by hand.
     """
+    problems: list[str] = []
+
+    def each(read: Callable[[U], T], of: Iterable[U]) -> list[T]:
+        good = []
+        for one in of:
+            try:
+                good.append(read(one))
+            except OperatorError as e:
+                if whole:
+                    raise
+                problems.append(e.sentence)
+        return good
+
     summary = _load(files, "summary.yaml", Summary)
     if summary.format > FORMAT:
         raise OperatorError(
@@ -116,9 +159,9 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
             why=f"it was written by llmgw {summary.llmgw}, and this one reads format {FORMAT}",
             do="use that version or a later one",
         )
-    models = [_model(files, p) for p in sorted(files) if p.startswith("models/")]
-    nodes = [_load(files, p, NodeStatus) for p in sorted(files) if p.startswith("nodes/")]
-    mirror = _load(files, "mirror.yaml", MirrorStatus) if "mirror.yaml" in files else None
+    models = each(lambda p: _model(files, p), (p for p in sorted(files) if p.startswith("models/")))
+    nodes = each(lambda p: _node_status(files, p), (p for p in sorted(files) if p.startswith("nodes/")))
+    mirror = next(iter(each(lambda p: _load(files, p, MirrorStatus), files.keys() & {"mirror.yaml"})), None)
     status = FleetStatus(
         summary.cluster,
         summary.observed_commit,
@@ -137,11 +180,12 @@ def from_files(files: Mapping[str, bytes]) -> Recorded:
             0,
             _server(summary),
             entries,
-            tuple(_key(k) for k in summary.keys),
+            tuple(each(_key, summary.keys)),
             held=summary.held,
-            applied=summary.applied_commit,
+            # What is no commit's id leads nowhere: then only the newest commit's own lines count.
+            applied=summary.applied_commit if re.fullmatch("[0-9a-f]{40}", summary.applied_commit) else "",
         )
-    return Recorded(summary, status, wanted)
+    return Recorded(summary, status, wanted, tuple(problems))
 
 
 def observed(recorded: Recorded) -> Observed:
@@ -162,14 +206,19 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
     return Memory(
         started_at=now,
         files={k: h.files for k, h in present.items() if h.files},
-        unreferenced={k: float(h.unreferenced_since) for k, h in present.items() if h.unreferenced_since is not None},
+        # A time to come is of a clock that was wrong: taken as it is, retention might never end.
+        unreferenced={
+            k: float(max(0, min(h.unreferenced_since, int(now))))
+            for k, h in present.items()
+            if h.unreferenced_since is not None
+        },
     )
 
 
 def _server(summary: Summary) -> Server:
     try:
         return Server.model_validate(summary.server)
-    except ValidationError as e:
+    except UNREADABLE as e:
         raise _by_hand("summary.yaml", str(e)) from None
 
 
@@ -178,8 +227,24 @@ def _key(raw: Mapping[str, Any]) -> WantedKey:
         return WantedKey(
             ClientKey.model_validate({k: v for k, v in raw.items() if k != "path"}), str(raw.get("path", ""))
         )
-    except ValidationError as e:
+    except UNREADABLE as e:
         raise _by_hand("summary.yaml", str(e)) from None
+
+
+def _node_status(files: Mapping[str, bytes], path: str) -> NodeStatus:
+    node = _load(files, path, NodeStatus)
+    _expect_path("nodes", node.name, path)
+    if node.standing not in set(Standing):
+        raise _by_hand(path, f"{node.standing!r} is no standing of a node")
+    if any(not (0 <= r.generation < LARGEST and 0 <= r.attempts < LARGEST) for r in node.replicas):
+        raise _by_hand(path, "it has a generation or a count of attempts that cannot be")
+    return node
+
+
+def _expect_path(folder: str, name: str, path: str) -> None:
+    expected = f"{folder}/{shard(name)}/{name}.yaml"
+    if path != expected:
+        raise _by_hand(path, f"the file of {name} is {expected}")
 
 
 def _node(node: NodeStatus) -> NodeSeen:
@@ -230,14 +295,17 @@ def _holding(holding: HoldingStatus) -> Holding:
 
 def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedModel | None]:
     raw = _parse(files, path)
-    spec, since = raw.pop("spec", None), raw.pop("since", 0)
-    status = _convert(raw, path, ModelStatus)
-    if spec is None:
+    status, kept = _convert(raw, path, ModelStatus), _convert(raw, path, _Kept)
+    _expect_path("models", status.name, path)
+    if kept.spec is None:
         return status, None
     try:
-        model = canonical.from_spec(spec)
-    except ValidationError as e:
+        model = canonical.from_spec(kept.spec)
+    except UNREADABLE as e:
         raise _by_hand(path, str(e)) from None
+    if model.name != status.name:
+        raise _by_hand(path, f"its spec is of {model.name}")
+    since = kept.since if 0 <= kept.since < LARGEST else 0
     return status, WantedModel(model, status.path, status.commit, since, status.frozen)
 
 
@@ -252,11 +320,11 @@ def _load(files: Mapping[str, bytes], path: str, kind: type[T]) -> T:
 
 
 def _parse(files: Mapping[str, bytes], path: str) -> dict[str, Any]:
+    if path not in files:
+        raise _by_hand(path, "it is missing")
     try:
         value = yaml.load(files[path], Loader=yaml.CSafeLoader)
-    except KeyError:
-        raise _by_hand(path, "it is missing") from None
-    except yaml.YAMLError as e:
+    except UNREADABLE as e:
         raise _by_hand(path, str(e)) from None
     if not isinstance(value, dict):
         raise _by_hand(path, "it is not a mapping")
@@ -266,7 +334,7 @@ def _parse(files: Mapping[str, bytes], path: str) -> dict[str, Any]:
 def _convert(value: dict[str, Any], path: str, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as e:
+    except UNREADABLE as e:
         raise _by_hand(path, str(e)) from None
 
 

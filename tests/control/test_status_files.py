@@ -101,7 +101,7 @@ def test_markup_and_mentions_in_a_value_are_only_text():
         ("summary.yaml", b"{"),
         ("summary.yaml", b"- a list"),
         ("summary.yaml", b"format: 1"),
-        ("nodes/1c/n1.yaml", b"name: 5"),
+        ("nodes/40/n1.yaml", b"name: 5"),
         ("models/6b/m.yaml", b"name: m\nstate: ready\nspec: {name: 7}"),
     ],
 )
@@ -111,6 +111,54 @@ def test_a_file_somebody_wrote_by_hand_is_said_with_what_to_do(path, data):
     with pytest.raises(OperatorError, match=r"of the status branch cannot be read") as told:
         from_files({**files, path: data})
     assert told.value.do == "leave the branch to llmgw: delete it, and the next pass writes it anew"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        pytest.param("nodes/40/n1.yaml", b"standing: usable", b"standing: gone", id="a standing that is none"),
+        pytest.param("nodes/40/n1.yaml", b"generation: 1", b"generation: 9007199254740993", id="a huge generation"),
+        pytest.param("nodes/40/n1.yaml", b"name: n1", b"name: n7", id="another node's name"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"x: 2024-99-99\nstate: ", id="a date that is none"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"x: !!int a\nstate: ", id="a number that is none"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"x: !!timestamp foo\nstate: ", id="a time that is none"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"x: !!bool foo\nstate: ", id="a truth that is none"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"? [a]\n: b\nstate: ", id="a key that is a list"),
+        pytest.param("models/6b/m.yaml", b"state: ", b"x: " + b"[" * 100_000 + b"\nstate: ", id="nested without end"),
+        pytest.param("models/6b/m.yaml", b"since: 0", b"since: x", id="a time in words"),
+        pytest.param("models/6b/m.yaml", b"name: m\n", b"name: ../../x\n", id="a name that leads elsewhere"),
+        pytest.param("models/6b/m.yaml", b"name: m\n", b"<<<<<<< HEAD\nname: m\n", id="marks of a conflict"),
+        pytest.param("mirror.yaml", b"unreferenced_since: 1", b"unreferenced_since: x1", id="the mirror's file"),
+    ],
+)
+def test_a_broken_file_takes_nothing_else_with_it_and_is_said(path, old, new):
+    *_, files = written()
+    broken = files[path].replace(old, new)
+    assert broken != files[path]
+
+    good, back = from_files(files), from_files({**files, path: broken}, whole=False)
+
+    (problem,) = back.problems
+    assert problem.startswith(f"{path} of the status branch cannot be read")
+    assert back.wanted.server == good.wanted.server
+    assert back.wanted.keys == good.wanted.keys
+    assert set(good.wanted.models) - set(back.wanted.models) == ({"m"} if path.startswith("models/") else set())
+    assert {n.name for n in observed(back).nodes} == ({"n2"} if path.startswith("nodes/") else {"n1", "n2"})
+    assert remembered(back, now=NOW).files == ({} if path == "mirror.yaml" else remembered(good, now=NOW).files)
+
+
+def test_what_is_no_commit_is_no_base_for_the_next():
+    *_, files = written()
+    summary = files["summary.yaml"].replace(b"b" * 40, "évil".encode())
+
+    assert from_files({**files, "summary.yaml": summary}, whole=False).wanted.applied == ""
+
+
+def test_a_time_that_is_yet_to_come_counts_as_now():
+    # The clock of the machine that wrote it was wrong: retention would never end.
+    *_, files = written()
+
+    assert remembered(from_files(files), now=NOW - 100).unreferenced == {"old/3": NOW - 100}
 
 
 def test_a_later_format_is_not_guessed_at():
