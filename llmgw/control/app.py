@@ -11,7 +11,6 @@ import asyncio
 import logging
 import signal
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,11 @@ from llmgw.control.follow import Followed, Follower
 from llmgw.control.loop import Loop
 from llmgw.control.operators import Operators
 from llmgw.control.tables import Tables
-from llmgw.control.writer import Writer
+from llmgw.control.writer import LOOK_S, Writer
 from llmgw.core.memory import Memory
 from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
+from llmgw.net.clock import steady
 from llmgw.net.listen import is_loopback, listener
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
 from llmgw.sources.git import local_path, open_source
@@ -60,6 +60,8 @@ class ControlConfig:
     insecure: bool = False
     """Listen beyond loopback without TLS."""
     poll_s: float = 30.0
+    look_s: float = LOOK_S
+    """How soon it is noticed that somebody else wrote to the status branch or deleted it."""
 
 
 async def serve(config: ControlConfig, *, ready: Callable[[tuple[str, int]], None] | None = None) -> None:
@@ -74,7 +76,7 @@ async def serve(config: ControlConfig, *, ready: Callable[[tuple[str, int]], Non
     """
     _check(config)
     config.state.mkdir(parents=True, exist_ok=True)
-    process = Control(config, await asyncio.to_thread(_recorded, config))
+    process = Control(config, *await asyncio.to_thread(_recorded, config))
     await process.run(ready)
 
 
@@ -88,18 +90,27 @@ def _check(config: ControlConfig) -> None:
         )
 
 
-def _recorded(config: ControlConfig) -> Recorded | None:
-    """What the status branch says, or None where it says nothing that can be used."""
+def _recorded(config: ControlConfig) -> tuple[Recorded | None, str]:
+    """What the status branch says and which commit that is. None: nothing that can be used."""
     branch = _status_branch(config)
+    commit = ""
     try:
         tree = branch.read()
-        return from_files(tree.files) if tree else None
+        commit = tree.commit if tree else ""
+        recorded = from_files(tree.files, whole=False) if tree else None
     except OperatorError as e:
         # Control goes on without it: nodes report what runs, and the next commit writes it anew.
         log.warning("the status branch was not taken up: %s", e.sentence)
-        return None
+    except Exception:
+        # Whoever may push may write there: no file of it is worth a control that does not start.
+        log.exception("the status branch was not taken up")
+    else:
+        for problem in recorded.problems if recorded else ():
+            log.warning("a file of the status branch was not taken up: %s", problem)
+        return recorded, commit
     finally:
         branch.close()
+    return None, commit
 
 
 def _status_branch(config: ControlConfig) -> StatusBranch:
@@ -109,9 +120,10 @@ def _status_branch(config: ControlConfig) -> StatusBranch:
 class Control:
     """One running control."""
 
-    def __init__(self, config: ControlConfig, recorded: Recorded | None) -> None:
-        """Wire the parts; nothing runs yet."""
+    def __init__(self, config: ControlConfig, recorded: Recorded | None, tip: str) -> None:
+        """Wire the parts; nothing runs yet. `tip` is the status branch's last commit."""
         self._config = config
+        now = steady()
         self._local = read_local(config.local_keys) if config.local_keys else LocalKeys()
         self._callers: Mapping[str, CallerId] = {}
         self._source = open_source(
@@ -129,19 +141,21 @@ class Control:
             self._branch,
             cluster=config.cluster,
             committed=recorded.status if recorded else None,
-            now=time.time,
+            tip=tip,
+            now=now,
+            look_s=config.look_s,
         )
         if recorded:
             self._reports.seed(observed(recorded).nodes)
         self.loop = Loop(
-            memory=remembered(recorded, now=time.time()) if recorded else Memory(started_at=time.time()),
+            memory=remembered(recorded, now=now()) if recorded else Memory(started_at=now()),
             news=news,
             reports=self._reports,
             tables=self._tables,
             writer=self._writer,
             mirror_key_file=config.mirror_key_file,
             before_first=self._judge_again,
-            now=time.time,
+            now=now,
         )
         self._follower = Follower(
             self._source,

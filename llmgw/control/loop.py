@@ -16,6 +16,7 @@ from pathlib import Path
 from llmgw.actuators.mirror import Mirror
 from llmgw.actuators.orders import compose
 from llmgw.control.follow import Followed
+from llmgw.control.guard import Guard
 from llmgw.control.tables import Tables
 from llmgw.control.writer import Writer
 from llmgw.core.actions import Fetch, Plan, Remove
@@ -38,7 +39,7 @@ LEAST_APART_S = 0.5
 """At most two passes a second, however much news there is."""
 MOST_APART_S = 30.0
 HELD_APART_S = 2.0
-"""While something is held: what waits for its time has it soon after."""
+"""While something is held, or a pass failed: what waits for its time has it soon after."""
 MIRROR_EVERY_S = 5.0
 MIRROR_BUSY_EVERY_S = 0.5
 """While it fetches, so that a start follows its weights at once."""
@@ -74,13 +75,19 @@ class Loop:
         self.followed: Followed | None = None
         self.plan: Plan | None = None
         self.memory = memory
-        self._reports, self._tables, self._writer, self.now = reports, tables, writer, now
+        self.reports, self._tables, self._writer, self.now = reports, tables, writer, now
         self._mirror_key_file, self._before_first = mirror_key_file, before_first
         self._mirror: Mirror | None = None
         self._mirror_seen: MirrorSeen | None = None
         self._mirror_trouble = ""
         self._news = news
         self._mirror_news = asyncio.Event()
+        self._guard, self._mirror_guard = Guard("a pass"), Guard("a look at the mirror")
+
+    @property
+    def trouble(self) -> tuple[str, ...]:
+        """Bugs that the last turns met."""
+        return tuple(t for t in (self._guard.trouble, self._mirror_guard.trouble) if t)
 
     def found(self, followed: Followed) -> None:
         """Take up what the repository came to."""
@@ -91,7 +98,7 @@ class Loop:
     def running(self) -> Iterable[str]:
         """Names of models that replicas run of, as far as nodes have said."""
         names = [n.name for n in self.followed.wanted.server.nodes] if self.followed and self.followed.wanted else []
-        return {split_id(r.id)[0] for n in self._reports.seen(names) for r in n.replicas}
+        return {split_id(r.id)[0] for n in self.reports.seen(names) for r in n.replicas}
 
     def held_versions(self) -> Iterable[str]:
         """What the mirror has whole, or had when it was last seen, and what nodes have."""
@@ -105,35 +112,47 @@ class Loop:
         wanted = self.followed.wanted if self.followed else None
         names = [n.name for n in wanted.server.nodes] if wanted else []
         gateways = [g.name for g in wanted.server.gateways] if wanted else []
-        return Observed(self._reports.seen(names), self._mirror_seen, self._tables.demand_seen(gateways))
+        return Observed(self.reports.seen(names), self._mirror_seen, self._tables.demand_seen(gateways))
 
     async def run(self) -> None:
         """Pass for ever."""
         while True:
             await self.one_pass()
             await asyncio.sleep(LEAST_APART_S)
-            apart = HELD_APART_S if self.plan and self.plan.held else MOST_APART_S
+            soon = self._guard.trouble or (self.plan and self.plan.held)
+            apart = HELD_APART_S if soon else MOST_APART_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(apart - LEAST_APART_S):
                     await self._news.wait()
 
     async def one_pass(self) -> None:
-        """Look, decide, act and say, once."""
+        """Look, decide, act and say, once. Where that cannot be done, orders and table stay as last sent."""
         self._news.clear()
+        with self._guard:
+            await self._pass()
+        if self._guard.trouble:
+            self._writer.offer_trouble(self._guard.trouble, self.followed.wanted if self.followed else None)
+
+    async def _pass(self) -> None:
         wanted = await self._wanted()
         if wanted is None:
             return
         now, seen = self.now(), self.observe()
         plan = decide(wanted, seen, self.memory, now)
-        self.memory = plan.memory
+        said = status(wanted, seen, plan, now)
         if plan.settled:
-            orders, self.memory = compose(wanted, seen, plan, now)
-            await self._reports.publish(orders)
+            # All of it is made before any of it is sent: half of a pass is none.
+            orders, memory = compose(wanted, seen, plan, now)
+            fresh = table(wanted, seen, plan, now)
+            self.memory = memory
+            await self.reports.publish(orders)
             # A table of a fleet that has not spoken yet would take replicas away that serve.
-            await self._tables.publish(table(wanted, seen, plan, now))
+            await self._tables.publish(fresh)
+        else:
+            self.memory = plan.memory
         self.plan = plan
         self._say(plan)
-        self._writer.offer(status(wanted, seen, plan, now), wanted)
+        self._writer.offer(said, wanted)
         await self._act(plan)
 
     async def _wanted(self) -> Wanted | None:
@@ -175,7 +194,8 @@ class Loop:
         """Look at the mirror every few seconds, more often while it fetches."""
         while True:
             self._mirror_news.clear()
-            await self._look_at_mirror()
+            with self._mirror_guard:
+                await self._look_at_mirror()
             holdings = self._mirror_seen.holdings if self._mirror_seen else ()
             busy = any(h.state not in (HoldingState.PRESENT, HoldingState.FAILED) for h in holdings)
             with contextlib.suppress(TimeoutError):

@@ -42,7 +42,8 @@ class Operators:
         now = None
         if wanted is not None and loop.plan is not None:
             now = status(wanted, seen, loop.plan, loop.now())
-        trouble = tuple(t for t in (self._follower.trouble, self._writer.trouble) if t)
+        mine = (*loop.trouble, self._follower.trouble, self._writer.trouble, *loop.reports.trouble())
+        trouble = tuple(t for t in mine if t)
         return _json(Live(now, loop.plan.held if loop.plan else (), without_keys(seen), trouble))
 
     async def seen(self, _request: web.Request) -> web.Response:

@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from llmgw import __version__
 from llmgw.catalog.problem import Problem
+from llmgw.control.guard import Guard
 from llmgw.core.cadence import due_in_s
 from llmgw.core.explain import message
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError
-from llmgw.sources.status_branch import StatusBranch
+from llmgw.sources.status_branch import StatusBranch, Tip
 from llmgw.sources.status_files import to_files
 
 log = logging.getLogger(__name__)
@@ -28,7 +33,11 @@ log = logging.getLogger(__name__)
 RETRY_S = 5.0
 FLUSH_S = 5.0
 """What shutting down may take for the last commit."""
+LOOK_S = 60.0
+"""How soon it is noticed that somebody else deleted or wrote the branch, while nothing changes."""
 AUTHOR = "llmgw <llmgw@localhost>"
+WRITER = "Llmgw-Writer"
+"""The trailer that says which process made a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +57,10 @@ class Writer:
         *,
         cluster: str,
         committed: FleetStatus | None,
+        tip: str,
         now: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
         """Write nothing yet.
 
@@ -57,20 +68,48 @@ class Writer:
             branch: where to.
             cluster: whose status it is while no server.yaml has said.
             committed: what the branch says now.
+            tip: its last commit. Empty: none is known.
             now: UTC seconds.
             monotonic: seconds that only grow.
+            look_s: how often the branch is looked at while nothing changes.
         """
         self._branch, self._cluster = branch, cluster
         self._committed = committed
         self._committed_at = float("-inf")
+        self._look_s, self._looked_at = look_s, monotonic()
+        self._tip = self._ours = tip
+        """The last commit that was seen, and the last that was ours or an earlier control's."""
+        self._mine = f"{socket.gethostname()} {os.getpid()}"
+        self._foreign = ""
+        """Who else writes the branch, as a problem. Empty: nobody, at the last look."""
+        self._refused = ""
+        self._guard = Guard("a commit of the status")
         self._now, self._monotonic = now, monotonic
         self._offer: _Offer | None = None
         self._offered = asyncio.Event()
-        self.trouble = ""
-        """Why the last commit could not be made."""
+        self._last: tuple[FleetStatus, Wanted | None] | None = None
+        """What was offered last."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the last commit could not be made, or who else makes some."""
+        return self._refused or self._guard.trouble or self._foreign
+
+    def offer_trouble(self, problem: str, wanted: Wanted | None) -> None:
+        """Say that a pass failed: everything else is as it was last said. Where nothing was, nothing is."""
+        base = self._last[0] if self._last else self._committed
+        if base is not None and wanted is not None:
+            others = (p for p in base.problems if p != problem)
+            self._take(structs.replace(base, problems=(*others, problem)), wanted)
 
     def offer(self, status: FleetStatus, wanted: Wanted | None) -> None:
         """Say what is now. The newest is what will be committed."""
+        self._last = (status, wanted)
+        self._take(status, wanted)
+
+    def _take(self, status: FleetStatus, wanted: Wanted | None) -> None:
+        if self._foreign:
+            status = structs.replace(status, problems=(*status.problems, self._foreign))
         if self._committed is not None and status.digest == self._committed.digest:
             self._offer = None
             return
@@ -89,17 +128,21 @@ class Writer:
         """Commit for ever, what is due when it is due."""
         while True:
             self._offered.clear()
-            wait = self._due_in()
+            wait = min(self._due_in(), self._looked_at + self._look_s - self._monotonic())
             if wait > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._offered.wait()
-            elif not await self._commit():
+                continue
+            done = False
+            with self._guard:
+                done = await (self._commit() if self._due_in() <= 0 else self._look())
+            if not done:
                 await asyncio.sleep(RETRY_S)
 
     def _due_in(self) -> float:
         if self._offer is None:
-            return 3600.0
+            return float("inf")
         now = self._monotonic()
         return due_in_s(
             self._committed,
@@ -108,30 +151,60 @@ class Writer:
             committed_s=now - self._committed_at,
         )
 
+    async def _look(self) -> bool:
+        """See whether the branch still says what was committed. If not, it is offered again."""
+        try:
+            tip = await asyncio.to_thread(self._branch.tip)
+        except OperatorError as e:
+            return self._cannot(e)
+        self._refused, self._looked_at = "", self._monotonic()
+        found = tip.commit if tip is not None else ""
+        foreign = "" if found == self._ours else self._foreign
+        if tip is not None and self._tip not in ("", found):
+            foreign = _whose(tip, self._cluster)
+        if found != self._tip or foreign != self._foreign:
+            if foreign not in ("", self._foreign):
+                log.warning("%s", foreign)
+            self._foreign = foreign
+            if found != self._tip:
+                self._committed, self._tip = None, found
+            if self._last is not None:
+                self._take(*self._last)
+        return True
+
     async def _commit(self) -> bool:
+        # First whose the branch is: what another wrote would be buried under ours, and nobody would know.
+        if self._offer is None or not await self._look():
+            return self._offer is None
         offer = self._offer
-        if offer is None:
-            return True
         subject, body = message(self._committed, offer.status)
         try:
-            await asyncio.to_thread(self._write, offer, subject, body)
+            made = await asyncio.to_thread(self._write, offer, subject, body)
         except OperatorError as e:
-            if str(e) != self.trouble:
-                log.warning("the status could not be committed: %s", e.sentence)
-            self.trouble = str(e)
-            return False
-        self.trouble = ""
+            return self._cannot(e)
+        self._refused, self._looked_at = "", self._monotonic()
+        self._tip = self._ours = made or self._tip
         self._committed, self._committed_at = offer.status, self._monotonic()
         if self._offer is offer:
             self._offer = None
         return True
 
-    def _write(self, offer: _Offer, subject: str, body: str) -> None:
-        self._branch.write(
+    def _cannot(self, error: OperatorError) -> bool:
+        if str(error) != self._refused:
+            log.warning("the status could not be committed: %s", error.sentence)
+        self._refused = str(error)
+        return False
+
+    def _write(self, offer: _Offer, subject: str, body: str) -> str | None:
+        return self._branch.write(
             to_files(offer.status, offer.wanted, version=__version__),
             subject=subject,
             body=body,
-            trailers={"Llmgw-Observed": offer.status.observed_commit, "Llmgw-Version": __version__},
+            trailers={
+                "Llmgw-Observed": offer.status.observed_commit,
+                "Llmgw-Version": __version__,
+                WRITER: self._mine,
+            },
             author=AUTHOR,
             now=self._now(),
         )
@@ -140,4 +213,17 @@ class Writer:
         """Commit what is not committed yet, in bounded time: for shutting down."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await self._commit()
+                with self._guard:
+                    await self._commit()
+
+
+def _whose(tip: Tip, cluster: str) -> str:
+    """What is said of a commit that another made."""
+    writer = next((t.value for t in tip.trailers if t.key == WRITER), "")
+    if not writer:
+        return f"somebody else ({tip.author}) wrote to the status branch; it is written again; leave it to llmgw"
+    host, _, pid = writer.rpartition(" ")
+    return (
+        f"another control writes the status of {cluster} too: process {pid} on {host}; stop one of the two, "
+        "since agents obey only the one that started last"
+    )

@@ -8,6 +8,7 @@ anything: it keeps the last whole report of each node, and how old it is.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +19,17 @@ from msgspec import UNSET
 
 from llmgw.core.observed import NodeSeen
 from llmgw.net.answers import refusal
-from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, Orders, Report, digest, split_id
+from llmgw.net.decoding import decode
+from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, SILENT_AFTER_S, Orders, Report, digest, split_id
+
+log = logging.getLogger(__name__)
 
 LARGEST_REPORT_BYTES = 8 << 20
 """A report of a thousand replicas with their dossiers is under two."""
+
+
+LARGEST_COUNT = 2**53
+"""Counts are counted on from: one at the end of what fits would be the end for every node."""
 
 
 @dataclass(slots=True)
@@ -29,8 +37,16 @@ class _Known:
     """What one node has said, and what it is to be told."""
 
     report: Report | None = None
-    """The last whole one."""
+    """The last whole one. What a later one left out is as it was said before."""
     digest: str = ""
+    peer: str = ""
+    """Where the agent calls from."""
+    since: float = 0.0
+    """Monotonic time at which this very agent was first heard of."""
+    refused: str = ""
+    """The last other agent that came with this name."""
+    refused_at: float = float("-inf")
+    """Monotonic time of that."""
     obeyed: tuple[int, int] = (0, 0)
     at: float | None = None
     """Monotonic time of its last call, whole or `same`."""
@@ -90,10 +106,9 @@ class Reports:
     async def handle(self, request: web.Request, node: str) -> web.Response:
         """Answer one report of a node whose key has been checked."""
         try:
-            report = msgspec.json.decode(await request.read(), type=Report)
-            for replica in () if report.replicas is UNSET else report.replicas:
-                split_id(replica.id)
-        except (msgspec.MsgspecError, ValueError, UnicodeDecodeError) as e:
+            report = decode(await request.read(), Report)
+            _check(report)
+        except (msgspec.DecodeError, ValueError) as e:
             return refusal(422, "this report cannot be read", str(e)[:300], "see which version of llmgw-agent this is")
         if report.node != node:
             return refusal(
@@ -110,12 +125,56 @@ class Reports:
                 "install an agent of this version; its engines go on meanwhile",
             )
         known = self._known.setdefault(node, _Known())
-        if report.same and report.same != known.digest:
+        if (other := self._other(known, report, request.remote or "")) is not None:
+            return other
+        whole = known.report if report.same and report.same == known.digest else _whole(report, known.report)
+        if whole is None:
             return refusal(409, "the whole report is needed", "this control has not had it", "send it whole")
-        self._take(known, report)
+        self._take(known, report, whole)
         return await self._answer(known)
 
-    def _take(self, known: _Known, report: Report) -> None:
+    def trouble(self) -> tuple[str, ...]:
+        """Nodes whose name a second agent uses, sorted: a sentence each."""
+        since = self._monotonic() - SILENT_AFTER_S
+        return tuple(
+            f"a second agent calls itself {name} and is refused; stop one of the two, or give it a name of its own"
+            for name, known in sorted(self._known.items())
+            if known.refused_at > since
+        )
+
+    def _other(self, known: _Known, report: Report, peer: str) -> web.Response | None:
+        """The refusal of a second agent with a node's name; None where it is the only one.
+
+        Each would be told to drain what the other runs. One that does not say which it
+        is, as an older one, cannot be told from another.
+        """
+        mine = known.report.instance if known.report is not None else ""
+        now = self._monotonic()
+        if mine and report.instance not in ("", mine):
+            if known.at is not None and now - known.at < SILENT_AFTER_S:
+                if known.refused != report.instance:
+                    log.warning(
+                        "a second agent calls itself %s: it is at %s, the first at %s",
+                        report.node,
+                        peer,
+                        known.peer,
+                        extra={"node": report.node},
+                    )
+                known.refused, known.refused_at = report.instance, now
+                return refusal(
+                    409,
+                    f"another agent reports as {report.node}",
+                    f"the one at {known.peer} does for {now - known.since:.0f} s, and spoke {now - known.at:.0f} s ago",
+                    f"stop one of the two, or give this one a name and a key of its own; when the other has been "
+                    f"silent for {SILENT_AFTER_S:.0f} s this one takes its place",
+                )
+            log.warning("another agent is %s now, at %s", report.node, peer, extra={"node": report.node})
+        if known.report is None or report.instance != mine:
+            known.since = now
+        known.peer = peer
+        return None
+
+    def _take(self, known: _Known, report: Report, whole: Report) -> None:
         obeyed = (report.obeyed_epoch, report.obeyed_seq)
         late = known.at is None or self._monotonic() - known.at > REPORT_EVERY_S * 2
         new = late or obeyed != known.obeyed
@@ -123,7 +182,7 @@ class Reports:
         if not report.same:
             fresh = digest(report)
             new = new or fresh != known.digest
-            known.report, known.digest = report, fresh
+            known.report, known.digest = whole, fresh
         if new:
             self._on_news()
 
@@ -144,6 +203,38 @@ class Reports:
         if known.orders is None or not _differ(known):
             return web.Response(status=204)
         return web.Response(body=msgspec.json.encode(known.orders), content_type="application/json")
+
+
+def _check(report: Report) -> None:
+    """Raises ValueError: what is said of its replicas cannot be."""
+    counts = [report.obeyed_epoch, report.obeyed_seq]
+    seen: set[tuple[str, int]] = set()
+    for replica in () if report.replicas is UNSET else report.replicas:
+        split_id(replica.id)
+        if (one := (replica.id, replica.generation)) in seen:
+            raise ValueError(f"{replica.id}, generation {replica.generation}, is in it twice")
+        seen.add(one)
+        counts += [replica.generation, replica.attempts]
+    if any(not 0 <= count < LARGEST_COUNT for count in counts):
+        raise ValueError("an epoch, a generation or a count in it is larger than any can be")
+
+
+def _whole(report: Report, last: Report | None) -> Report | None:
+    """The report, with what it leaves out as it was last said: not sent is unknown, and not none.
+
+    None: something is left out that was never said, or not since the machine started.
+    """
+    if report.same:
+        return None
+    if last is None or last.boot != report.boot:
+        last = report
+    filled = msgspec.structs.replace(
+        report,
+        inventory=last.inventory if report.inventory is UNSET else report.inventory,
+        replicas=last.replicas if report.replicas is UNSET else report.replicas,
+        versions=last.versions if report.versions is UNSET else report.versions,
+    )
+    return None if UNSET in (filled.replicas, filled.versions) else filled
 
 
 def _differ(known: _Known) -> bool:

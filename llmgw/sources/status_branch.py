@@ -67,6 +67,15 @@ class StatusTree:
     trailers: tuple[Trailer, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The last commit of the branch, without its files."""
+
+    commit: str
+    author: str
+    trailers: tuple[Trailer, ...]
+
+
 class StatusBranch:
     """`llmgw/status/<cluster>`: read by anybody, written by one control.
 
@@ -103,6 +112,16 @@ class StatusBranch:
         with self._one_at_a_time:
             look = self._branch.look()
             return read_tip(self._branch, look.tip, _read) if look is not None else None
+
+    def tip(self) -> Tip | None:
+        """Its last commit, asked anew. None: there is no such branch.
+
+        Raises:
+            Unreachable, Refused: it cannot be said.
+        """
+        with self._one_at_a_time:
+            look = self._branch.look()
+            return read_tip(self._branch, look.tip, _tip_of) if look is not None else None
 
     def at(self, rev: str) -> StatusTree:
         """What a commit of the branch said: its id or part of it, or `HEAD~2` from its tip.
@@ -218,6 +237,11 @@ def _place(repo: Repo | None, tip: ObjectID | None, files: Mapping[str, bytes]) 
 def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     return "\n\n".join(part for part in (" ".join(subject.split()), body.strip(), "\n".join(lines)) if part)
+
+
+def _tip_of(repo: Repo, commit_id: ObjectID) -> Tip:
+    commit = load_commit(repo, commit_id)
+    return Tip(commit_id.decode(), commit.author, tuple(trailers_of(commit)))
 
 
 def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:

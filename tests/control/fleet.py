@@ -185,7 +185,7 @@ async def a_control(folder: Path, *, files: dict[str, bytes] | None = None, **co
             await running
 
 
-async def until(check, *, within_s: float = 10.0):
+async def until(check, *, within_s: float = 30.0):
     """The first true answer of a check, asked again and again."""
     deadline = time.monotonic() + within_s
     while True:

@@ -4,15 +4,31 @@ import asyncio
 import time
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from msgspec import UNSET, structs
 
 from control.fleet import a_control, a_model, a_server, until
 from llmgw.core.live import Live
 from llmgw.core.table import Demand, ModelDemand, Table
 from llmgw.errors import Refused, Unreachable
 from llmgw.net.http import Client
-from llmgw_agent.protocol import PROTOCOL, Phase, ReplicaReport, Report, digest
+from llmgw.sources.fleet import Reports
+from llmgw_agent.protocol import (
+    PROTOCOL,
+    SILENT_AFTER_S,
+    Orders,
+    Phase,
+    ReplicaReport,
+    Report,
+    digest,
+)
+
+FAILED = ReplicaReport("m/cpu/0", 1, Phase.FAILED)
+DEEP = b'{"node":"n1","boot":"b","later":' + b"[" * 500_000
 
 
 def said(answer):
@@ -105,6 +121,18 @@ async def test_an_agent_without_news_sends_the_digest_of_what_it_said_last(tmp_p
             "this report cannot be read",
             id="an id that is none",
         ),
+        pytest.param(
+            Report("n1", "boot", replicas=(FAILED, structs.replace(FAILED, attempts=2)), versions=()),
+            422,
+            "this report cannot be read",
+            id="one replica twice",
+        ),
+        pytest.param(
+            Report("n1", "boot", versions=()),
+            409,
+            "the whole report is needed",
+            id="nothing said of replicas, and nothing known",
+        ),
     ],
 )
 async def test_a_report_that_cannot_be_is_refused_in_a_sentence(tmp_path, report, status, what):
@@ -120,7 +148,7 @@ async def _answered(node, report):
     return answer if answer.status != 503 else None
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"node": 5}', b"\xff\xfe", b"{" * 10_000])
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"node": 5}', b"\xff\xfe", b"{" * 10_000, DEEP])
 async def test_ds10_a_hostile_node_is_refused_and_the_others_go_on(tmp_path, body):
     async with a_control(tmp_path, files={"m": a_model(), "server": a_server("n1", "bad")}) as site:
         bad, good = site.client("node", "bad"), site.node("n1")
@@ -137,6 +165,75 @@ async def _called(node):
     await asyncio.wait({waiting}, timeout=0.2)
     waiting.cancel()
     return True
+
+
+async def test_what_a_report_leaves_out_is_as_it_was_said_before(tmp_path):
+    # Taken for none, the agent would be told to drain what it serves.
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        node = site.node()
+        await until(lambda: _has(node, 1))
+        await node.call(node.report())
+        left_out = structs.replace(node.report(), inventory=UNSET, replicas=UNSET, versions=UNSET, agent_version="2")
+        waiting = asyncio.create_task(site.node().call(left_out))
+        live = await until(lambda: _live_of_version(site.client("operator", "ana"), "2"))
+        site.push(other=a_model("other"))
+        orders = await until(node.obey)
+        waiting.cancel()
+
+    (seen,) = live.observed.nodes
+    assert [r.id for r in seen.replicas] == ["m/cpu/0"]
+    assert seen.inventory is not None
+    assert [(r.id, r.action) for r in orders.replicas] == [("m/cpu/0", "run"), ("other/cpu/0", "run")]
+
+
+async def _live_of_version(client, version):
+    live = await _live(client, "ready")
+    return live if live and live.observed.nodes[0].agent_version == version else None
+
+
+async def test_a_second_agent_of_one_name_is_refused_while_the_first_speaks(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        first, second = site.node(), site.node()
+        mine = structs.replace(first.report(), instance="one")
+        await until(lambda: _answered(first, mine))
+        refused = await second.call(structs.replace(second.report(), instance="two"))
+        again = await first.call(mine)
+        older = await second.call(first.report())
+        answer = await site.client("operator", "ana").call("GET", "/v1/status")
+
+    assert (refused.status, said(refused)["what"]) == (409, "another agent reports as n1")
+    assert said(refused)["why"].startswith("the one at 127.0.0.1 does for 0 s")
+    assert again.status == 200
+    assert older.status == 200, "one that does not say which it is cannot be told from the first"
+    assert "a second agent calls itself n1" in answer.body.decode()
+
+
+async def test_an_agent_that_has_been_silent_is_replaced_by_another_of_its_name():
+    now = 0.0
+    reports = Reports(on_news=lambda: None, monotonic=lambda: now)
+    app = web.Application()
+
+    async def handle(request):
+        return await reports.handle(request, "n1")
+
+    app.router.add_post("/", handle)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+
+        async def tell(instance):
+            whole = Report("n1", "boot", instance=instance, replicas=(), versions=())
+            await reports.publish({"n1": Orders(PROTOCOL, 1, round(now) + 1, "127.0.0.1")})
+            async with session.post(server.make_url("/"), data=msgspec.json.encode(whole)) as answer:
+                return answer.status
+
+        assert await tell("one") == 200
+        now = SILENT_AFTER_S - 1
+        assert await tell("two") == 409
+        assert len(reports.trouble()) == 1
+        now = SILENT_AFTER_S + 1
+        assert await tell("two") == 200
+        assert await tell("one") == 409
+
+    assert len(reports.trouble()) == 1
 
 
 async def test_a_key_opens_its_own_role_and_no_other(tmp_path):
