@@ -81,7 +81,7 @@ class Model(Strict):
     `scaling.min` is 0."""
     health: Annotated[Health, Planned()] = Health()
     """How a replica is found to be well."""
-    rollout: Annotated[Rollout, Planned()] = Rollout()
+    rollout: Rollout = Rollout()
     """How replicas change from one form to the next."""
     routing: Annotated[Routing, Planned()] = Routing()
     """How requests are handed to replicas."""

@@ -48,5 +48,5 @@ class Policy(Strict):
     """Tokens a second every model must reach where it is placed. Absent: any speed will do."""
     max_start_time: Annotated[Seconds | None, Planned()] = None
     """The longest a start may be expected to take. Absent: any time."""
-    quotas: Annotated[tuple[Quota, ...], Field(max_length=1000), Planned()] = ()
+    quotas: Annotated[tuple[Quota, ...], Field(max_length=1000)] = ()
     """The most that an owner's or a class's models may have together."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from llmgw.catalog.fields import Flag, Seconds, Strict, Whole
+from llmgw.catalog.planned import Planned
 
 
 class Canary(Strict):
@@ -32,9 +33,9 @@ class Rollout(Strict):
     """Replicas above the count while it changes: one at a time needs the least room."""
     max_unavailable: Annotated[Whole, Field(ge=0, le=1000)] = 0
     """Replicas below the count while it changes: none, so that clients notice nothing."""
-    auto_return: Flag = True
+    auto_return: Annotated[Flag, Planned()] = True
     """Whether the last good form comes back when the new one does not start."""
-    canary: Canary | None = None
+    canary: Annotated[Canary | None, Planned()] = None
     """A first replica with a part of the requests. Absent: none, the change goes through at once."""
     freeze: Flag = False
     """Whether nothing of this model is changed for now: what is short is still started."""

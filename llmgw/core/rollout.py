@@ -12,7 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from llmgw.catalog.profile import Profile
+from llmgw.catalog.rollout import Rollout
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.memory import Failures, Scale
@@ -48,10 +51,12 @@ class _Seats:
 
     profile: Profile
     wanted: int
-    scaled: bool
-    """Whether the count follows demand: then the one that works least goes first."""
     outcome: str
     """The fingerprint that is wanted."""
+    scaled: bool
+    """Whether the count follows demand: then the one that works least goes first."""
+    way: Rollout
+    """How its replicas change from one form to the next."""
     kept: list[Replica] = field(default_factory=list)
     """As asked, on their way or serving: at most `wanted`."""
     over: list[Replica] = field(default_factory=list)
@@ -62,6 +67,8 @@ class _Seats:
     """Failed as it is wanted now: each is a seat that is tried again."""
     useless: list[Replica] = field(default_factory=list)
     """Out of date and not serving, or failed and not asked for any more."""
+    stays: int = 0
+    """Of the kept ones, those that are out of date and are to be left as they are."""
 
     @property
     def short(self) -> int:
@@ -118,7 +125,7 @@ def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Ma
         by_profile[replica.profile].append(replica)
     return {
         p.name: _seat(
-            _Seats(p, wanted[p.name], entry.model.scaling is not None, entry.outcomes[p.name]),
+            _Seats(p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout),
             by_profile[p.name],
             fleet,
         )
@@ -129,6 +136,7 @@ def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Ma
 def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
     """Sort a profile's replicas into its seats."""
     wanted, outcome = seat.wanted, seat.outcome
+    keeps = seat.way.freeze or seat.way.strategy == "keep"
     current: list[Replica] = []
     for replica in mine:
         drained = fleet.nodes[replica.node].drains(replica.devices)
@@ -138,7 +146,7 @@ def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
             (seat.failed if as_asked else seat.useless).append(replica)
         elif not replica.holds:
             continue  # leaving, or on a lost node: it holds no place, and nothing is asked of it
-        elif as_asked and not drained:
+        elif (as_asked or (keeps and replica.phase is Phase.READY)) and not drained:
             current.append(replica)
         elif replica.phase is Phase.READY:
             seat.old.append(replica)
@@ -150,6 +158,7 @@ def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
     twins = [r for r in current if first[r.id] is not r]
     current = [r for r in current if first[r.id] is r]
     seat.kept, seat.over = current[:wanted], current[wanted:] + twins
+    seat.stays = sum(r.fingerprint not in ("", outcome) for r in seat.kept)
     # A failed one keeps its seat while there is one, and no other generation of it is about; the rest are cleared.
     seat.failed.sort(key=lambda r: (r.id, -r.generation))
     held = {r.id for r in mine if r.phase is not Phase.FAILED}
@@ -183,15 +192,20 @@ def _missing(
 ) -> None:
     """Add what the profile is short of, as far as its failures let it be tried."""
     assert entry is not None, "seats are made from an entry"
+    key = f"{entry.model.name}/{seat.profile.name}"
+    known = failures.get(key)
+    if seat.stays:
+        result.held.append(_left(key, entry.model.name, seat))
     serving_old = min(len(seat.old), seat.short)
     gaps = seat.short - serving_old
     under_way = any(not r.serves for r in seat.kept)
-    replacing = 1 if not gaps and serving_old and not under_way else 0
+    in_place = seat.way.strategy == "in_place" or not seat.way.max_surge
+    replacing = min(serving_old, seat.way.max_surge) if not (gaps or under_way or in_place) else 0
+    if in_place and serving_old and not known:
+        _in_place(result, seat)
     count = gaps + replacing
     if not count:
         return
-    key = f"{entry.model.name}/{seat.profile.name}"
-    known = failures.get(key)
     if known and (held := _not_now(key, entry.model.name, known, where_it_works(key, known, fleet), now)):
         result.held.append(held)
         return
@@ -216,6 +230,23 @@ def _missing(
                 avoid=known.nodes if known else (),
             )
         )
+
+
+def _left(key: str, model: str, seat: _Seats) -> Held:
+    """What is out of date and stays: not done, and said."""
+    field = "freeze is set" if seat.way.freeze else "strategy is keep"
+    n = seat.stays
+    why = f"{n} replica{'s' * (n > 1)} of an earlier form {'are' if n > 1 else 'is'} left to run: rollout.{field}"
+    return Held(key, why, model=model)
+
+
+def _in_place(result: Turn, seat: _Seats) -> None:
+    """Give up as many that serve as may be missing at a time, before their successors are there."""
+    missing = seat.wanted - sum(r.serves for r in (*seat.kept, *seat.old))
+    may_go = max(1, seat.way.max_unavailable) - max(0, missing)
+    for replica in sorted(seat.old, key=_keeping, reverse=True)[: max(0, may_go)]:
+        _stop(result, replica, "its successor starts in its place")
+        seat.old.remove(replica)
 
 
 def _not_now(key: str, model: str, failures: Failures, where: str, now: float) -> Held | None:
@@ -324,20 +355,26 @@ def _stop(result: Turn, replica: Replica, why: str) -> None:
 def make_room(
     result: Turn,
     need: Need,
-    unplaced: Unplaced,
+    nowhere: Held,
     mine: tuple[Replica, ...],
     fits: Callable[[Need, Replica], bool],
-    gave_way: str = "",
 ) -> None:
     """Give up one serving replica in place for a need that found no room, or say why not.
 
     One at a time, only while another serves, nothing is under way and nothing has failed:
     a version that does not come up must not eat the one that serves.
+
+    Args:
+        result: the model's turn.
+        need: its need.
+        nowhere: why it found none, as it is said where none can be made.
+        mine: the model's replicas.
+        fits: whether the need would find room, were one of them gone.
     """
-    candidates = [*result.spare, *(result.old[need.profile.name] if need.replaces else ())]
+    in_place = need.replaces and need.model.rollout.strategy != "surge"
+    candidates = [*result.spare, *(result.old[need.profile.name] if in_place else ())]
     making = next((r for r in candidates if fits(need, r)), None)
-    why, do = _nowhere(need, unplaced.furthest)
-    why, stalled = f"it gave way to {gave_way}, and " * bool(gave_way) + why, True
+    why, do, stalled = nowhere.why, nowhere.next, True
     if making is not None and sum(r.serves for r in mine) < 2:
         why += f", and {making.id}, which would make some, is the only one that serves"
         do = f"free room for a second one, or set `state: stopped` on {result.model} for as long as it takes"
@@ -347,13 +384,27 @@ def make_room(
         why, stalled = f"it waits until {making.id} has made room", False
     elif making is not None:
         why, stalled = f"{why}; {making.id} makes some once the others are ready", False
-    result.held.append(
-        Held(need.id, why, unplaced.words, do, model=result.model, stalled=stalled, reasons=unplaced.reasons)
-    )
+    elif need.replaces and need.model.rollout.strategy == "surge":
+        do = do or "free room for one more, or let it go in place: `rollout.strategy: auto`"
+    result.held.append(structs.replace(nowhere, why=why, next=do, stalled=stalled))
 
 
-def _nowhere(need: Need, rule: str) -> tuple[str, str]:
-    """Why no node will do, in words that stay the same while the reason does, and what to do about it."""
+def no_node(need: Need, unplaced: Unplaced, gave_way: str) -> Held:
+    """Why no node will do, and what to do about it.
+
+    Args:
+        need: what was to be placed.
+        unplaced: what keeps it off each node.
+        gave_way: the model that it lost its place to; empty: it did not.
+    """
+    why, do = _why_not(need, unplaced.furthest)
+    why = f"it gave way to {gave_way}, and {why}" if gave_way else why
+    name = need.model.name
+    return Held(need.id, why, unplaced.words, do, model=name, stalled=True, reasons=unplaced.reasons)
+
+
+def _why_not(need: Need, rule: str) -> tuple[str, str]:
+    # In words that stay the same while the reason does.
     profile, path = need.profile, need.model.source.from_
     labels = ", ".join(f"{key}: {value}" for key, value in sorted(profile.node_selector.items()))
     return {

@@ -14,9 +14,9 @@ from llmgw.core.needs import Need, Spot, shunners
 from llmgw.core.observed import DemandSeen
 from llmgw.core.placement import place, spot_in
 from llmgw.core.preempt import Claims, Way
-from llmgw.core.replicas import Fleet
+from llmgw.core.quotas import Quotas
+from llmgw.core.replicas import Fleet, Replica
 from llmgw.core.rooms import Rooms
-from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
 
 Spots = dict[str, tuple[Need, Spot]]
@@ -51,6 +51,7 @@ def find_spots(
         return spots
     shunned = shunners(w.model for w in wanted.models.values())
     needs = [(turn, replace(n, shunned=shunned.get(turn.model, ()))) for turn, n in needs]
+    needs = _within_quotas(needs, wanted, fleet)
     sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
     rooms = Rooms(fleet, sizes=sizes, suspects=suspects)
     found = place([n for _, n in needs], rooms)
@@ -72,7 +73,8 @@ def find_spots(
         elif not need.replaces and (way := claims.way(need)):
             _give_way(turn, need, way, by_model, rooms)
         else:
-            _make_room(turn, need, spot, fleet, rooms, memory.gave_way.get(turn.model, ""))
+            nowhere = rollout.no_node(need, spot, memory.gave_way.get(turn.model, ""))
+            rollout.make_room(turn, need, nowhere, fleet.of(turn.model), lambda n, gone: _fits(n, gone, rooms))
             homeless[kind] += 1
     for (model, profile), n in homeless.items():
         if n > 1:
@@ -96,15 +98,27 @@ def _ready(
             yield turn, replace(need, version=version, weights_bytes=size, waited_since=since)
 
 
-def _make_room(turn: rollout.Turn, need: Need, unplaced: Unplaced, fleet: Fleet, rooms: Rooms, gave_way: str) -> None:
-    rollout.make_room(
-        turn,
-        need,
-        unplaced,
-        fleet.of(turn.model),
-        lambda n, gone: spot_in(n, rooms.without([gone.key])) is not None,
-        gave_way,
-    )
+def _within_quotas(
+    needs: Iterable[tuple[rollout.Turn, Need]], wanted: Wanted, fleet: Fleet
+) -> list[tuple[rollout.Turn, Need]]:
+    """Those that no quota keeps out; of the others each profile's first says why."""
+    quotas = Quotas(wanted, fleet)
+    let, full = [], set()
+    for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
+        kind = (turn.model, need.profile.name)
+        held = quotas.admit(need)
+        if held is None:
+            let.append((turn, need))
+        elif kind not in full:
+            full.add(kind)
+            # What serves in its place counts as well, so that going in place stays within the quota.
+            rollout.make_room(turn, need, held, fleet.of(turn.model), lambda _need, _gone: True)
+    return let
+
+
+def _fits(need: Need, gone: Replica, rooms: Rooms) -> bool:
+    """Whether a need would find a place, were one replica gone."""
+    return spot_in(need, rooms.without([gone.key])) is not None
 
 
 def _give_way(turn: rollout.Turn, need: Need, way: Way, by_model: Mapping[str, rollout.Turn], rooms: Rooms) -> None:

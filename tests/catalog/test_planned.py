@@ -15,7 +15,7 @@ from llmgw.catalog.server import Server
 
 ACTS = {
     "model": "name extends description aliases owner tags license kind capabilities unlisted replaced_by protect state "
-    "source context_length max_output profiles scaling class",
+    "source context_length max_output profiles scaling rollout class",
     "scaling": "min max target window up_delay down_delay idle_timeout schedule warm",
     "target": "concurrency slots queue rps",
     "schedule entry": "cron time_zone min max",
@@ -29,7 +29,9 @@ ACTS = {
     "caller": "name key_sha256",
     "mirror": "base api retain",
     "card": "name class count",
-    "policy": "max_removals required licenses unpinned_sources",
+    "policy": "max_removals required licenses unpinned_sources quotas",
+    "quota": "owner class cards memory_gib replicas",
+    "rollout": "strategy max_surge max_unavailable freeze",
     "client key": "name sha256 owner models",
 }
 """The fields something is done with, by the title of their type. Every other one is planned. Whoever makes a field

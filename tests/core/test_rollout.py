@@ -1,6 +1,7 @@
 """A new fingerprint: what runs goes on serving until its successor does."""
 
-from fleets import NOW, SETTLED, F, S, held, model, moves, node, profile, replica, wanting
+import pytest
+from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, profile, replica, wanting
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
@@ -135,3 +136,75 @@ def test_a_move_between_profiles_without_room_makes_room_in_place():
 
     assert moves(plan) == ["-m/a/1"]
     assert held(plan) == ["m/b/0: it waits until m/a/1 has made room"]
+
+
+def changed(of, *phases, memory_gib=256.0, memory=SETTLED):
+    """A pass over a fleet whose replicas are all of an earlier form."""
+    running = [replica(f"m/cpu/{n}", of, phase, **OLD) for n, phase in enumerate(phases)]
+    return decide(wanting(of, nodes=["n1"]), Observed((node("n1", *running, memory_gib=memory_gib),)), memory, NOW)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "expected"),
+    [
+        pytest.param({}, ["+m/cpu/3"], id="one more at a time"),
+        pytest.param({"max_surge": 2}, ["+m/cpu/3", "+m/cpu/4"], id="as many more as may be"),
+        pytest.param({"strategy": "in_place"}, ["-m/cpu/2"], id="in place, one at a time"),
+        pytest.param(
+            {"strategy": "in_place", "max_unavailable": 2}, ["-m/cpu/1", "-m/cpu/2"], id="as many as may be missing"
+        ),
+        pytest.param({"max_surge": 0}, ["-m/cpu/2"], id="without any more it is in place"),
+        pytest.param({"strategy": "keep"}, [], id="left as they are"),
+        pytest.param({"freeze": True}, [], id="frozen"),
+    ],
+)
+def test_how_replicas_change_from_one_form_to_the_next(rollout, expected):
+    of = model(cpu=3, rollout=rollout)
+
+    assert moves(changed(of, R, R, R)) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "said"), [({"strategy": "keep"}, "strategy is keep"), ({"freeze": True}, "freeze is set")]
+)
+def test_what_is_left_as_it_is_is_said(field, said):
+    plan = changed(model(cpu=2, rollout=field), R, R)
+
+    assert held(plan) == [f"m/cpu: 2 replicas of an earlier form are left to run: rollout.{said}"]
+    assert not plan.held[0].stalled
+
+
+def test_what_is_short_is_started_in_the_new_form_while_the_rest_is_left():
+    plan = changed(model(cpu=3, rollout={"strategy": "keep"}), R, R)
+
+    assert moves(plan) == ["+m/cpu/2"]
+
+
+def test_the_last_one_is_given_up_in_place_only_if_the_file_says_so():
+    assert moves(changed(model(cpu=1), R, memory_gib=1)) == []
+    assert moves(changed(model(cpu=1, rollout={"strategy": "in_place"}), R, memory_gib=1)) == ["-m/cpu/0"]
+
+
+def test_in_place_no_more_go_while_one_is_missing():
+    of = model(cpu=3, rollout={"strategy": "in_place"})
+    running = [replica("m/cpu/0", of, R, **OLD), replica("m/cpu/1", of, R, **OLD), replica("m/cpu/2", of, S)]
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *running),)), SETTLED, NOW)
+
+    assert moves(plan) == []
+
+
+def test_in_place_none_goes_for_a_form_that_fails():
+    of = model(cpu=3, rollout={"strategy": "in_place"})
+    running = [replica("m/cpu/0", of, R, **OLD), replica("m/cpu/1", of, R, **OLD), replica("m/cpu/2", of, F, age_s=1)]
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *running),)), SETTLED, NOW)
+
+    assert [m for m in moves(plan) if m.startswith("-")] == []
+
+
+def test_by_surge_nothing_goes_in_place_and_what_would_help_is_said():
+    plan = changed(model(cpu=2, rollout={"strategy": "surge"}), R, R, memory_gib=2)
+
+    assert moves(plan) == []
+    assert plan.held[0].next == "free room for one more, or let it go in place: `rollout.strategy: auto`"
