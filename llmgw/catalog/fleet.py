@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from ipaddress import ip_address
 
+from llmgw.catalog.cron import cron_problem
 from llmgw.catalog.model import Model
 from llmgw.catalog.policy import Policy
 from llmgw.catalog.problem import Finding, Steps, shorten
@@ -102,6 +103,7 @@ def _own_names(server: Server) -> Iterator[Finding]:
             why = "a name stands for a class as nodes report it"
             yield Finding(("cards", index, "class"), what, why, "write the class that nodes report")
     for index, window in enumerate(server.freeze):
+        yield from cron_problem(window.cron, ("freeze", index, "cron"))
         yield from zone_problem(window.time_zone, ("freeze", index, "time_zone"))
     builds = [(build.name, build.version, build.platform, build.backend) for build in server.engines]
     for index, _ in again(builds):

@@ -7,13 +7,14 @@ instead. What a source may be is in `weights.py`, what a profile may be in
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator
-from datetime import date
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
 from llmgw.catalog import ways, weights
+from llmgw.catalog.cron import cron_problem
 from llmgw.catalog.fleet import again
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.model import Model
@@ -74,9 +75,8 @@ def problems(model: Model) -> Iterator[Finding]:
 def key_problems(key: ClientKey) -> Iterator[Finding]:
     """What is wrong with a client key by itself."""
     if key.expires is not None:
-        try:
-            date.fromisoformat(key.expires)
-        except ValueError:
+        year, month, day = map(int, key.expires.split("-"))
+        if not year or day > monthrange(year, month)[1]:
             why = "that month has no such day"
             yield Finding(
                 ("expires",), f"`expires` cannot be `{key.expires}`", why, "write the last day it may be used"
@@ -120,6 +120,7 @@ def _scaling(scaling: Scaling, counted: list[str]) -> Iterator[Finding]:
         yield Finding((*at, "warm"), f"`scaling.warm` cannot be {scaling.warm}", why, f"write at most {scaling.max}")
     for index, entry in enumerate(scaling.schedule):
         here = (*at, "schedule", index)
+        yield from cron_problem(entry.cron, (*here, "cron"))
         yield from zone_problem(entry.time_zone, (*here, "time_zone"))
         most = scaling.max if entry.max is None else entry.max
         if entry.min > most:
