@@ -45,6 +45,8 @@ def take_up(around: Surroundings, record: Record) -> Replica | None:
         state = State.READY
     if replica.process or (record.boot == around.boot and state.holds):
         replica.started = record.started
+    if replica.started and not replica.started.key:
+        replica.started = structs.replace(replica.started, key=around.records.engine_key(replica.key))
     going_on = _going_on(replica, state)
     if going_on is None:
         return None
@@ -152,6 +154,7 @@ def _of_process(around: Surroundings, key: Key, identity: Identity, seen: Seen) 
         address=seen.address,
         port=seen.port,
         log=str(log if replica.starts else around.logs.path(*key, 0)),
+        key=around.records.engine_key(key),
         process=identity,
         at_s=replica.since_s,
         kernel_kills=kernel_out_of_memory_kills(),

@@ -31,6 +31,7 @@ class Logs:
 
     def new(self, replica_id: str, generation: int, start: int) -> Path:
         """The file for one start. What is too old goes."""
+        durable.private_folder(self._folder)
         self._drop_old_ids()
         folder = durable.private_folder(self._folder / slug(replica_id))
         for old in self.starts(replica_id)[KEEP_STARTS - 1 :]:

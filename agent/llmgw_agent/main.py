@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import ipaddress
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from llmgw_agent import __version__, durable, log, unit
+from llmgw_agent import __version__, log, unit
 from llmgw_agent.control import Control
 from llmgw_agent.errors import OperatorError, Refused
+from llmgw_agent.hold import Hold
 from llmgw_agent.node import Node
 from llmgw_agent.settings import Settings, read_allow
 
@@ -103,29 +103,6 @@ def as_words(flags: argparse.Namespace) -> list[str]:
     return words
 
 
-@contextmanager
-def only_one(state: Path) -> Iterator[None]:
-    """Holds a state folder for this process. Raises Refused when another agent has it."""
-    try:
-        durable.private_folder(state)
-        file = os.open(state / "agent.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as e:
-        do = "name a folder this user may write to"
-        raise Refused(f"--state {state} cannot be used", why=e.strerror or str(e), do=do) from None
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pid = os.pread(file, 20, 0).decode(errors="replace").strip() or "unknown"
-            why = f"another agent runs on it, process {pid}"
-            raise Refused(f"--state {state} is in use", why=why, do="stop that one, or name another folder") from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(file)
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -133,11 +110,12 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def run(to: Settings, *, only_stop: bool = False) -> int:
+async def run(to: Settings, hold: Hold, *, only_stop: bool = False) -> int:
     """Run a node until SIGTERM or SIGINT. The exit code.
 
     Args:
         to: what it is told.
+        hold: its state folder.
         only_stop: take up what an earlier agent left, end it, and end.
     """
     stop = asyncio.Event()
@@ -147,7 +125,7 @@ async def run(to: Settings, *, only_stop: bool = False) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     control = Control(to)
     try:
-        node = Node(to)
+        node = Node(to, hold)
     except OSError as e:
         do = "free space there, or look at its rights"
         raise OperatorError(f"--state {to.state} cannot be used", why=str(e), do=do) from None
@@ -159,7 +137,7 @@ async def run(to: Settings, *, only_stop: bool = False) -> int:
     try:
         await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
-            work.result()  # a bug: it ends the agent with its traceback, and the engines go on
+            work.result()  # the folder is another agent's now, or a bug: it ends the agent and the engines go on
         stuck = await node.end_engines() if to.stop_engines or only_stop else ()
     finally:
         for task in (work, told):
@@ -186,8 +164,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         log.setup(flags.log_level)
         to = settings(flags, os.environ.get("PATH", os.defpath))
-        with only_one(to.state):
-            return asyncio.run(run(to, only_stop=word == "stop"))
+        with Hold(to.state) as hold:
+            return asyncio.run(run(to, hold, only_stop=word == "stop"))
     except OperatorError as e:
         print(f"error: {e}", file=sys.stderr)
         return e.code

@@ -12,8 +12,9 @@ from llmgw_agent import __version__, adoption, lineage, tls
 from llmgw_agent.control import Control
 from llmgw_agent.engines.base import Adapter
 from llmgw_agent.engines.llamacpp import LlamaCpp
-from llmgw_agent.errors import OperatorError
+from llmgw_agent.errors import OperatorError, Refused
 from llmgw_agent.fetch.line import Connections
+from llmgw_agent.hold import Hold
 from llmgw_agent.logs import Logs
 from llmgw_agent.machine import Machine
 from llmgw_agent.orders import OrderBook
@@ -31,14 +32,16 @@ LOG = logging.getLogger(__name__)
 PROGRESS_EVERY_S = 2.0
 """How often somebody who watches a slow step hears of it."""
 ROOM_EVERY_S = 0.2
+DISK_EVERY_S = 5.0
+"""Between two looks at whether what was written down is still there."""
 
 
 class Node:
     """Everything of llmgw on this machine."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Take up what an earlier agent left. Nothing is started."""
-        self.settings = settings
+    def __init__(self, settings: Settings, hold: Hold) -> None:
+        """Take up what an earlier agent left in a state folder that is held. Nothing is started."""
+        self.settings, self._hold = settings, hold
         self.news = asyncio.Event()
         self._again = asyncio.Event()
         self._fresh = False
@@ -112,12 +115,23 @@ class Node:
         self._hold_to_orders()
 
     async def run(self, control: Control) -> None:
-        """Look, report, obey, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.machine.watch())
-            group.create_task(control.talk(self.report, self.obey, self.news))
-            group.create_task(self._keep_to_orders())
-            group.create_task(self._tell_progress())
+        """Look, report, obey, until cancelled.
+
+        Raises:
+            Refused: the state folder was removed, and another agent has the new one.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.machine.watch())
+                group.create_task(control.talk(self.report, self.obey, self.news))
+                group.create_task(self._keep_to_orders())
+                group.create_task(self._tell_progress())
+                group.create_task(self._keep_on_disk())
+        except BaseExceptionGroup as group:
+            # What a person can act on is said so, and not as a bug with its traceback.
+            if (refused := group.subgroup(Refused)) is not None:
+                raise refused.exceptions[0] from None
+            raise
 
     async def end_engines(self) -> tuple[str, ...]:
         """End every engine, in bounded time. The ids of those that could not be ended."""
@@ -197,6 +211,22 @@ class Node:
                 pass
             self._again.clear()
             self._hold_to_orders()
+
+    async def _keep_on_disk(self) -> None:
+        """Write down again what somebody removed: a later agent goes by it."""
+        while True:
+            if self._hold.lost:
+                LOG.warning("the state folder was removed, or is another; it is written anew")
+                self._hold.take()
+                try:
+                    self.weights.look()
+                except OSError as e:
+                    LOG.error("the weights cannot be looked at", extra={"why": str(e)})  # noqa: TRY400
+                self.news.set()
+            self.book.keep_on_disk()
+            for replica in self.replicas.values():
+                replica.keep_on_disk()
+            await asyncio.sleep(DISK_EVERY_S)
 
     async def _tell_progress(self) -> None:
         while True:

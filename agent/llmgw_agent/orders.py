@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,12 @@ class OrderBook:
             raise Unreachable("orders were not obeyed", why=why, do="free space on the node") from None
         self.last = orders
         return True
+
+    def keep_on_disk(self) -> None:
+        """Write down again what was obeyed last, when it is not on disk any more."""
+        if self.last is not None and not self._file.exists():
+            with suppress(OSError):  # tried again at the next look, and said when orders cannot be kept
+                durable.write(self._file, msgspec.json.encode(self.last))
 
     @property
     def address(self) -> str:

@@ -44,6 +44,8 @@ class Started(Struct, frozen=True, omit_defaults=True):
     port: int
     log: str
     """The file its output goes to."""
+    key: str = ""
+    """The engine's own key, besides the file it was given: without it nobody can use the engine."""
     process: Identity | None = None
     """None while it is being made: after a crash in that moment only the marker finds it."""
     at_s: float = 0.0
@@ -99,19 +101,27 @@ class Records:
     def forget(self, key: Key) -> None:
         shutil.rmtree(self._of(key), ignore_errors=True)
 
+    def has(self, key: Key) -> bool:
+        """Whether a record of this replica is on disk."""
+        return (self._of(key) / "record.json").exists()
+
     def key_file(self, key: Key) -> Path:
         """The file with the replica's engine key."""
         return self._of(key) / "key"
 
     def new_key(self, key: Key) -> str:
         """A new random key for its engine, on disk for it to read."""
-        durable.private_folder(self._of(key))
         value = secrets.token_urlsafe(32)
-        durable.write(self.key_file(key), value.encode())
+        self.keep_key(key, value)
         return value
 
+    def keep_key(self, key: Key, value: str) -> None:
+        """Have the key of its engine on disk."""
+        durable.private_folder(self._of(key))
+        durable.write(self.key_file(key), value.encode())
+
     def engine_key(self, key: Key) -> str:
-        """The key its engine was started with; empty when it is lost, or damaged."""
+        """The key in its file; empty when it is lost, or damaged."""
         found = durable.read_text(self.key_file(key)) or ""
         # It goes into a header: nothing else than what we made may reach one.
         return found if found.isascii() and found.isprintable() else ""

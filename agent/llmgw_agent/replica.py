@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -62,6 +63,8 @@ class Replica:
         self.loading: Progress | None = None
         self._sign: tuple[float, tuple[object, ...] | None] | None = None
         """When something last moved in it, and its counters then. None before the first watch."""
+        self._unsaved = False
+        """Whether its record on disk is an older one."""
         self._blamed: Dossier | None = None
         self._task: asyncio.Task[Event] | None = None
 
@@ -149,7 +152,7 @@ class Replica:
             pid=self.process.pid if self.process else None,
             port=running.port if running else None,
             address=running.address if running else "",
-            key=self.around.records.engine_key(self.key) if running else "",
+            key=running.key if running else "",
             engine=spec.engine if spec else "",
             parallel=spec.parallel if spec else 0,
             version=order.version,
@@ -183,10 +186,22 @@ class Replica:
         """Put its record on disk, before anybody is told of it."""
         try:
             self.around.records.save(self.record())
+            self._unsaved = False
         except OSError as e:
             # A full disk must not end the agent, or an engine. A later agent finds
-            # the engine by its marker at least, which was on disk before the start.
-            LOG.error("the record of %s cannot be written", self.order.id, extra={"why": str(e)})  # noqa: TRY400
+            # the engine by its marker at least; and it is tried again.
+            if not self._unsaved:
+                LOG.error("the record of %s cannot be written", self.order.id, extra={"why": str(e)})  # noqa: TRY400
+            self._unsaved = True
+
+    def keep_on_disk(self) -> None:
+        """Write down again what is not on disk: it could not be written, or somebody removed it."""
+        records = self.around.records
+        if self._unsaved or not records.has(self.key):
+            self.save()
+        if self.started and self.started.key and not records.key_file(self.key).exists():
+            with suppress(OSError):
+                records.keep_key(self.key, self.started.key)
 
     def blame(self, why: Dossier) -> None:
         """What the failure that is told next is about."""
@@ -386,7 +401,7 @@ class Replica:
         """The end of its log, without its key."""
         if not self.started:
             return []
-        return dossier.last_lines(self.started.log_path, secret=self.around.records.engine_key(self.key))
+        return dossier.last_lines(self.started.log_path, secret=self.started.key)
 
     async def measure(self) -> None:
         """What it uses now, in a thread: reading /proc waits for a process that is being paged in."""

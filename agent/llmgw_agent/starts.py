@@ -81,12 +81,12 @@ class Start:
             # on nothing is waited for until this one's port is written down.
             if port not in around.ports():
                 break
-        around.records.new_key(replica.key)
+        key = around.records.new_key(replica.key)
         replica.starts, replica.peak_bytes = replica.starts + 1, 0
         log = around.logs.new(order.id, order.generation, replica.starts)
         marker = process.new_marker(around.owner, order.id, order.generation)
         kills = kernel_out_of_memory_kills()
-        replica.started = Started(order, engine, marker, address, port, str(log), None, boot_clock(), kills)
+        replica.started = Started(order, engine, marker, address, port, str(log), key, None, boot_clock(), kills)
         # First what is about to be made: were we to end in between, the marker finds it.
         around.records.save(replica.record())
         try:
@@ -172,8 +172,7 @@ def endpoint(replica: Replica) -> Endpoint:
     """Where its engine listens, and what it should answer as."""
     started = replica.started
     assert started is not None
-    key = replica.around.records.engine_key(replica.key)
-    return Endpoint(started.address, started.port, key, replica.spec.served_name, replica.spec.kind)
+    return Endpoint(started.address, started.port, started.key, replica.spec.served_name, replica.spec.kind)
 
 
 def disk_fault(error: OSError) -> Fault:

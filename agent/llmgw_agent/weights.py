@@ -70,14 +70,19 @@ class Weights:
         self.root, self._pool, self._in_use = root, pool, in_use
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="weights")
         self._arrivals: dict[str, Arrival] = {}
-        for folder in (root, root / INCOMING, root / TRASH):
-            folder.mkdir(parents=True, exist_ok=True)
         self._held: dict[str, int] = {}
-        for marker in root.glob(f"[!.]*/[!.]*/{MARKER}"):
-            if files := whole(marker.parent):
-                self._held[f"{marker.parent.parent.name}/{marker.parent.name}"] = sum(f.bytes for f in files)
+        self.look()
         for left in (root / TRASH).iterdir():
             self._threads.submit(shutil.rmtree, left, ignore_errors=True)
+
+    def look(self) -> None:
+        """See what is here, at the beginning and when the folder has become another. Raises OSError."""
+        for folder in (self.root, self.root / INCOMING, self.root / TRASH):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._held.clear()
+        for marker in self.root.glob(f"[!.]*/[!.]*/{MARKER}"):
+            if files := whole(marker.parent):
+                self._held[f"{marker.parent.parent.name}/{marker.parent.name}"] = sum(f.bytes for f in files)
 
     def report(self) -> tuple[HeldVersion, ...]:
         """Every version here, whole or not, sorted."""

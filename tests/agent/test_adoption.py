@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -50,13 +51,14 @@ async def program(agents):
     """The agent as a process of its own, as it is in life: started, killed, started."""
     started: list[asyncio.subprocess.Process] = []
 
-    async def start() -> asyncio.subprocess.Process:
+    async def start(*more: str) -> asyncio.subprocess.Process:
         s = agents.settings
         (s.state.parent / "allow.toml").write_text(f'allow = ["path:{s.state.parent}"]')
         words = ["--control", s.control, "--node", s.node, "--key-file", s.key_file, "--state", s.state]
         words += ["--engine-path", agents.engines, "--allow-file", s.state.parent / "allow.toml"]
         one = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "llmgw_agent", *map(str, words), "--reserve-gib", "0", stderr=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", "llmgw_agent", *map(str, words), "--reserve-gib", "0", *more),
+            stderr=asyncio.subprocess.PIPE,
         )
         started.append(one)
         return one
@@ -290,8 +292,88 @@ async def test_what_a_record_says_to_be_ended_is_ended(agents, control):
     await until(lambda: not runs(r.pid))
 
 
+async def test_what_is_removed_while_the_agent_runs_is_written_anew(agents, control, monkeypatch):
+    monkeypatch.setattr("llmgw_agent.node.DISK_EVERY_S", 0.1)
+    control.order(agents.order())
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    file, record = record_of(agents)
+    state = agents.settings.state
+    parts = [file, file.with_name("key"), state / "orders.json"]
+
+    for remove in (lambda: shutil.rmtree(state), *(part.unlink for part in parts)):
+        remove()
+        await until(lambda: all(part.exists() for part in (*parts, state / "agent.pid")))
+
+    assert record_of(agents)[1] == record
+    await again(agents, control)
+    after = await control.sees(Phase.READY)
+    assert (after.pid, after.key, after.fingerprint) == (before.pid, before.key, "f1")
+    assert (state / "agent.pid").stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_a_full_disk_did_not_take_is_written_once_it_does(agents, control, monkeypatch):
+    monkeypatch.setattr("llmgw_agent.node.DISK_EVERY_S", 0.1)
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    (replica,) = agents.node.replicas.values()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("llmgw_agent.durable.write", full)
+        replica.attempts = 7
+        replica.save()
+    assert record_of(agents)[1].attempts == 0
+
+    await until(lambda: record_of(agents)[1].attempts == 7)
+    assert runs(r.pid)
+
+
+async def test_of_two_agents_after_the_folder_was_removed_the_first_ends_and_no_engine(agents, control, program):
+    control.order(agents.order())
+    first = await program("--stop-engines")
+    r = await control.sees(Phase.READY)
+    first.send_signal(signal.SIGSTOP)  # so that it is not the quicker of the two
+    shutil.rmtree(agents.settings.state)
+    second = await program()
+    pid = agents.settings.state / "agent.pid"
+    await until(lambda: pid.exists() and pid.read_text() == f"{second.pid}\n")
+    first.send_signal(signal.SIGCONT)
+
+    _, said = await asyncio.wait_for(first.communicate(), 30)
+
+    assert first.returncode == 4
+    assert b"another agent runs on it" in said
+    assert b"Traceback" not in said
+    assert second.returncode is None
+    assert runs(r.pid)
+    assert list(agents.processes()) == [r.pid]
+
+
+async def test_a_disk_that_takes_nothing_ends_no_agent_and_no_engine(agents, control, monkeypatch):
+    control.order(agents.order())
+    await agents.start()
+    r = await control.sees(Phase.READY)
+    await agents.stop()
+    record_of(agents)[0].write_text('{"half": ')
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for what in ("pathlib.Path.replace", "llmgw_agent.durable.write", "os.ftruncate", "os.pwrite"):
+        monkeypatch.setattr(what, read_only)
+
+    node = await agents.start()
+
+    assert [replica.pid for replica in node.report().replicas] == [r.pid]
+    monkeypatch.undo()
+
+
 @pytest.mark.parametrize("damage", [b"\xff\xfe\x00garbage", b"", None, b"a\r\nkey"])
-async def test_a_replica_without_its_key_is_still_reported(agents, control, damage):
+async def test_a_damaged_key_is_told_from_the_record(agents, control, damage):
     control.order(agents.order())
     await agents.start()
     before = await control.sees(Phase.READY)
@@ -303,7 +385,7 @@ async def test_a_replica_without_its_key_is_still_reported(agents, control, dama
     await agents.start()
 
     after = await control.sees(Phase.READY)
-    assert (after.pid, after.key) == (before.pid, "")
+    assert (after.pid, after.key) == (before.pid, before.key)
 
 
 async def test_a_record_of_an_engine_this_agent_does_not_know_ends_no_agent(agents, control):

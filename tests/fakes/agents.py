@@ -11,6 +11,7 @@ from typing import Any
 from fakes import launch
 from llmgw_agent import lineage, process
 from llmgw_agent.control import Control
+from llmgw_agent.hold import Hold
 from llmgw_agent.node import Node
 from llmgw_agent.protocol import Action, Claim, EngineSpec, ReplicaOrder
 from llmgw_agent.settings import Pace, Settings
@@ -30,11 +31,14 @@ class Agents:
     node: Node | None = None
     _work: asyncio.Task[None] | None = None
     _control: Control | None = None
+    _hold: Hold | None = None
 
     async def start(self, **changes: Any) -> Node:
         self.settings = replace(self.settings, **changes)
         self._control = Control(self.settings)
-        self.node = Node(self.settings)
+        self._hold = Hold(self.settings.state)
+        self._hold.take()
+        self.node = Node(self.settings, self._hold)
         self._work = asyncio.create_task(self.node.run(self._control))
         return self.node
 
@@ -51,6 +55,8 @@ class Agents:
         await self.node.close()
         await self._control.close()
         self._work = None
+        assert self._hold is not None
+        self._hold.__exit__(None, None, None)
         assert not failed, f"the agent ended by a bug: {failed!r}"
 
     def engine(self, **faults: Any) -> None:
