@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from llmgw import __version__
 from llmgw.core.holdings import FetchRequest, HoldingState, MirrorHealth
 from llmgw.core.resolved import Ask
 from llmgw.errors import OperatorError, Unreachable
-from llmgw.mirror.fetches import Conflict, Fetches
+from llmgw.mirror.fetches import FULL, Conflict, Fetches, NoRoom
 from llmgw.mirror.port import Handler
 from llmgw.mirror.requests import Invalid
 from llmgw.mirror.resolving import Resolver
@@ -35,7 +36,7 @@ def api_app(
     store: Store, fetches: Fetches, resolver: Resolver, *, boot: str, key_sha256: str | None
 ) -> web.Application:
     """`/v1/models`, `/v1/models/{name}/{version}`, `/v1/resolve` and `/v1/health`."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_callers(key_sha256)])
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_callers(key_sha256), _disk_away])
     api = _Api(store, fetches, resolver, boot)
     app.router.add_get("/v1/health", api.health)
     app.router.add_get("/v1/models", api.list)
@@ -51,6 +52,15 @@ class _Api:
 
     def __init__(self, store: Store, fetches: Fetches, resolver: Resolver, boot: str) -> None:
         self._store, self._fetches, self._resolver, self._boot = store, fetches, resolver, boot
+
+    def _on_disk(self, answer: Callable[[], T]) -> T:
+        """What is known, while the disk it was seen on is there.
+
+        Raises:
+            OSError: it is not.
+        """
+        self._store.expect_disk()
+        return answer()
 
     async def health(self, _: web.Request) -> web.Response:
         holdings = await asyncio.to_thread(self._fetches.holdings)
@@ -68,10 +78,11 @@ class _Api:
         )
 
     async def list(self, _: web.Request) -> web.Response:
-        return _json(200, await asyncio.to_thread(self._fetches.holdings))
+        return _json(200, await asyncio.to_thread(self._on_disk, self._fetches.holdings))
 
     async def show(self, request: web.Request) -> web.Response:
-        holding = self._fetches.holding(_key(request))
+        key = _key(request)
+        holding = await asyncio.to_thread(self._on_disk, lambda: self._fetches.holding(key))
         return _absent(request) if holding is None else _json(200, holding)
 
     async def ask(self, request: web.Request) -> web.Response:
@@ -84,6 +95,8 @@ class _Api:
             return refusal(422, e.what, e.why, e.do, "invalid")
         except Conflict as e:
             return refusal(409, e.what, e.why, e.do, "conflict")
+        except NoRoom as e:
+            return refusal(507, e.what, e.why, e.do, FULL)
         return _json(200 if holding.state is HoldingState.PRESENT else 202, holding)
 
     async def resolve(self, request: web.Request) -> web.Response:
@@ -119,6 +132,18 @@ async def _body(request: web.Request, kind: type[T]) -> T | web.Response:
         return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
     except msgspec.DecodeError as e:
         return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
+
+
+@web.middleware
+async def _disk_away(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A disk that is not there says nothing of what it holds: whoever asks has to ask again."""
+    try:
+        return await handler(request)
+    except ConnectionError:
+        raise
+    except OSError as e:
+        why = f"{e.filename}: {e.strerror}" if e.filename else e.strerror or type(e).__name__
+        return refusal(503, "the mirror's disk cannot be used", why, "mount it, and look at its rights", "disk")
 
 
 def _callers(key_sha256: str | None) -> Middleware:

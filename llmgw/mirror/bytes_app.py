@@ -79,7 +79,10 @@ class _BytePort:
         file = version.served.get(request.match_info["path"])
         if file is None:
             return _not_here()
-        descriptor = await asyncio.to_thread(self._open, version, file)
+        try:
+            descriptor = await asyncio.to_thread(self._open, version, file)
+        except OSError:
+            return _not_now()
         if descriptor is None:
             changed = self._version(request)
             return _not_here() if changed is None else _not_yet(changed)
@@ -170,6 +173,12 @@ def _span(text: str, size: int) -> tuple[int, int] | None:
 
 def _not_here() -> web.Response:
     return refusal(404, "there is no such file here", "it is not published", "ask for the manifest at /NAME/VERSION/")
+
+
+def _not_now() -> web.Response:
+    answer = refusal(503, "the mirror's disk is away", "it is not mounted, most likely", "ask again later")
+    answer.headers[hdrs.RETRY_AFTER] = "5"
+    return answer
 
 
 def _not_yet(version: Version) -> web.Response:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 import secrets
+import shutil
 import threading
 from collections import deque
 
 import msgspec
 
 from llmgw.core.holdings import Failure, FetchRequest, Holding, HoldingState
-from llmgw.errors import Refused
+from llmgw.errors import Refused, Unreachable
 from llmgw.mirror.job import Job, Journal
 from llmgw.mirror.requests import checked, fetch_id, same_content
 from llmgw.mirror.sources import Sources
@@ -22,6 +23,8 @@ from llmgw_agent.fetch.download import Connections, DownloadCancelled, DownloadF
 
 log = logging.getLogger(__name__)
 
+FULL = "disk_full"
+"""The cause of what failed for want of room."""
 AT_ONCE = 2
 """Versions that are fetched at the same time; the others wait their turn."""
 SPARE_BYTES = 256 * MIB
@@ -31,6 +34,10 @@ SPARE_SHARE = 0.05
 
 class Conflict(Refused):
     """Something else is there under this name, or it is not the moment."""
+
+
+class NoRoom(Unreachable):
+    """The disk is full. The fetch is kept as failed, and may be asked for again."""
 
 
 class Fetches:
@@ -116,6 +123,8 @@ class Fetches:
         Raises:
             Invalid: the request cannot be done as it stands.
             Conflict: other content has this name, or it failed and `retry` is not said.
+            NoRoom: the disk is full.
+            OSError: the disk is away.
         """
         request = checked(request, self._sources)
         key = f"{request.name}/{request.version}"
@@ -152,8 +161,10 @@ class Fetches:
 
         Raises:
             Conflict: it is being fetched, and `cancel` is not said.
+            OSError: the disk is away.
         """
         with self._lock:
+            self._store.expect_disk()
             job = self._jobs.get(key)
             if job is not None and job.failure is None and not cancel:
                 raise Conflict(
@@ -186,15 +197,27 @@ class Fetches:
                 self._forget(failed)
             # A folder of its own for each job: what a cancelled one still writes
             # for a moment goes nowhere near its successor.
-            folder = self._store.incoming / f"{fetch_id(request)}.{secrets.token_hex(4)}"
-            folder.mkdir(mode=0o700)
-            job = Job(folder, Journal(request))
-        job.save()
-        durable.sync_folder(self._store.incoming)
+            job = Job(self._store.incoming / f"{fetch_id(request)}.{secrets.token_hex(4)}", Journal(request))
         self._jobs[job.key] = job
+        self._write_down(job)
         self._queue.append(job)
         self._news.notify()
         return job
+
+    def _write_down(self, job: Job) -> None:
+        """On the disk when this returns. One that cannot be is failed, and known in memory alone."""
+        try:
+            job.folder.mkdir(mode=0o700, exist_ok=True)
+            job.save()
+            durable.sync_folder(self._store.incoming)
+        except OSError as e:
+            if not job.tree.exists():
+                shutil.rmtree(job.folder, ignore_errors=True)  # asked for again, it has one again
+            job.failure = _disk_failure(job, e)
+            log.warning("a fetch cannot be begun: %s", job.failure.message, extra={"model": job.request.name})
+            if job.failure.cause == FULL:
+                raise NoRoom(f"{job.key} is not fetched", why=job.failure.message, do=job.failure.do) from None
+            raise
 
     def _publish(self, job: Job) -> None:
         with self._lock:
@@ -225,7 +248,7 @@ class Fetches:
                 why=f"disk full, {show_bytes(short)} short: it needs {show_bytes(missing)}{beside} and "
                 f"{show_bytes(spare)} to spare, and {show_bytes(free)} are free",
                 do="free space on the mirror's disk: remove versions that nothing uses",
-                cause="disk_full",
+                cause=FULL,
                 lasting=False,
             )
 
@@ -243,6 +266,9 @@ def _disk_failure(job: Job, error: OSError) -> Failure:
         message = f"{job.key} was put here by hand while it was fetched"
         return Failure("refused", message, "remove one of them: the folder on the disk, or this fetch")
     where = error.filename or job.folder
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        do = "free space on the mirror's disk: remove versions that nothing uses"
+        return Failure(FULL, f"disk full: {where} cannot be written", do, lasting=False)
     return Failure(
         "disk", f"{where} cannot be written: {error.strerror}", "look at that disk and its rights", lasting=False
     )

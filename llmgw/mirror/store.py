@@ -29,6 +29,7 @@ from llmgw.mirror import folder, names
 from llmgw.mirror.folder import Listing, Stamp
 from llmgw.mirror.records import KeptFile, Record, Records
 from llmgw.mirror.version import Version
+from llmgw.net.clock import steady
 from llmgw_agent import durable
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Store:
         self.incoming, self.state = root / "_incoming", root / "_state"
         self._trash, self._quarantine = root / "_trash", root / "_quarantine"
         self._records = Records(self.state)
+        self._now = steady()
         self._identity = (0, 0)
         # Held while the disk is changed or looked at. What only asks does not
         # take it: it reads `_versions`, whose values are replaced whole.
@@ -92,14 +94,22 @@ class Store:
         Raises:
             OSError: the disk cannot be read. What is known stays as it was.
         """
-        if _identity(self.root) != self._identity:
-            # Unmounted, most likely: the empty folder below says nothing of what the disk holds.
-            raise OSError(errno.ENODEV, "it is not the folder the mirror was started with", str(self.root))
+        self.expect_disk()
         there = {(name, version) for name, version in self._folders()}
         known = {(v.record.name, v.record.version) for v in self.versions()}
         for name, version in sorted(there | known):
             self.look_at(name, version)
         self.problem = ""
+
+    def expect_disk(self) -> None:
+        """Asked before anything is concluded from what is not on the disk.
+
+        Raises:
+            OSError: ENODEV: another folder is there now. Most likely the disk was unmounted,
+                and the empty folder below says nothing of what it holds.
+        """
+        if _identity(self.root) != self._identity:
+            raise OSError(errno.ENODEV, "it is not the folder the mirror was started with", str(self.root))
 
     def cannot_look(self, error: OSError) -> None:
         """Say that the last look failed; what is known stays as it was."""
@@ -109,9 +119,14 @@ class Store:
         self.problem = problem
 
     def look_at(self, name: str, version: str) -> None:
-        """The same for one version."""
+        """The same for one version.
+
+        Raises:
+            OSError: the disk is not the one that is known.
+        """
         key = f"{name}/{version}"
         with self._lock:
+            self.expect_disk()
             old = self._versions.get(key)
             try:
                 listing = folder.look(self.root / name / version)
@@ -181,6 +196,7 @@ class Store:
         record = msgspec.structs.replace(record, files=tuple(sorted(files, key=lambda f: f.path)))
         model = self.root / record.name
         with self._lock:
+            self.expect_disk()
             if record.key in self._versions:
                 raise FileExistsError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(model / record.version))
             model.mkdir(exist_ok=True, mode=0o755)
@@ -204,6 +220,10 @@ class Store:
 
     def next_to_verify(self) -> tuple[Version, str] | None:
         """A file whose sum is to be found, once nobody writes to its version any more."""
+        try:
+            self.expect_disk()
+        except OSError:
+            return None  # the next look says that
         for version in self.versions():
             settled = version.record.fetched or time.monotonic() - version.since >= self.settle_s
             if version.state is HoldingState.VERIFYING and settled:
@@ -234,21 +254,26 @@ class Store:
             self._versions[key] = replace(now, record=record)
 
     def free_bytes(self) -> int:
-        """What may still be written on its disk."""
+        """What may still be written on its disk.
+
+        Raises:
+            OSError: it cannot be asked, or is not the one that is known.
+        """
+        self.expect_disk()
         disk = os.statvfs(self.root)
         return disk.f_bavail * disk.f_frsize
 
     def discard(self, path: Path, *, keep: bool = False) -> None:
         """Take a folder of `_incoming` away, to be deleted soon or kept for a week."""
         try:
-            os.utime(path)
+            os.utime(path, times=(self._now(), self._now()))
             path.rename((self._quarantine if keep else self._trash) / f"{path.name}.{secrets.token_hex(4)}")
         except FileNotFoundError:
             return
 
     def sweep(self) -> None:
         """Delete what was removed, and what has been aside for a week."""
-        old = time.time() - QUARANTINE_S
+        old = self._now() - QUARANTINE_S
         aged = [path for path in self._quarantine.iterdir() if path.lstat().st_mtime < old]
         for path in (*self._trash.iterdir(), *aged):
             shutil.rmtree(path, ignore_errors=True)
@@ -263,6 +288,7 @@ class Store:
 
     def _move_out(self, key: str, to: Path) -> bool:
         with self._lock:
+            self.expect_disk()
             version = self._versions.get(key)
             if version is None:
                 return False
@@ -271,7 +297,7 @@ class Store:
             path = self.root / record.name / record.version
             aside = to / f"{record.name}.{record.version}.{secrets.token_hex(4)}"
             path.rename(aside)
-            os.utime(aside)
+            os.utime(aside, times=(self._now(), self._now()))
             with suppress(OSError):  # other versions are still in it
                 path.parent.rmdir()
             durable.sync_folder(self.root)

@@ -138,7 +138,7 @@ class Client:
 
     def error(self, answer: Answer, path: str) -> OperatorError:
         """What an answer of 400 and above says."""
-        kind = Unreachable if answer.status in {429, 500, 502, 503, 504} else Refused
+        kind = Unreachable if answer.status in {429, 500, 502, 503, 504, 507} else Refused
         try:
             said = decode(answer.body, Errored).error
         except msgspec.DecodeError:

@@ -21,6 +21,10 @@ SHA = hashlib.sha256(DATA).hexdigest()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Two mebibytes, of which all may be used."""
@@ -64,6 +68,51 @@ def test_a_limit_on_the_size_of_files_is_said_too(tmp_path: Path, upstream: Upst
 
     assert (failed.value.cause, failed.value.why) == ("disk_full", "a file may not grow any further here")
     assert (tmp_path / "part").read_bytes() == DATA[:MB]
+
+
+class TestADiskThatIsUnmounted:
+    """Its folder is there, and empty, which says nothing of what the disk holds."""
+
+    @pytest.fixture
+    def mounted(self, tmp_path: Path) -> Iterator[Path]:
+        """A folder on which another is mounted that can be mounted again."""
+        disk, real = tmp_path / "disk", tmp_path / "real"
+        disk.mkdir()
+        real.mkdir()
+        _mount_again(disk)
+        yield disk
+        _libc.umount2(bytes(disk), 2)
+
+    async def test_nothing_is_forgotten_and_everything_is_unknown_until_it_is_back(
+        self, mounted: Path, start: Callable[..., Any], upstream: Upstream
+    ):
+        mirror = await start(mounted, allow_hosts=(upstream.netloc,), settle_s=0.05)
+        wanted = {"from": upstream.put("/m.gguf", DATA)}
+        await mirror.ask(**wanted)
+        await mirror.until("present")
+        assert _libc.umount2(bytes(mounted), 2) == 0
+
+        answers = [
+            await mirror.get("/m/1/m.gguf"),
+            await mirror.ask(**wanted),
+            await mirror.ask(version="2", **wanted),
+            await mirror.call("GET", f"{mirror.api}/v1/health"),
+            await mirror.call("GET", f"{mirror.api}/v1/models"),
+            await mirror.call("GET", f"{mirror.api}/v1/models/m/1"),
+            await mirror.call("DELETE", f"{mirror.api}/v1/models/m/1"),
+        ]
+        assert [a.status for a in answers] == [503] * 7
+        assert answers[1].json["error"]["why"] == f"{mounted}: it is not the folder the mirror was started with"
+        assert left_in(mounted) == []
+
+        _mount_again(mounted)
+        assert (await mirror.get("/m/1/m.gguf")).body == DATA
+        assert (await mirror.show())["state"] == "present"
+
+
+def _mount_again(disk: Path) -> None:
+    if _libc.mount(bytes(disk.with_name("real")), bytes(disk), None, 4096, None) != 0:  # MS_BIND
+        pytest.skip(f"mounting a folder: {os.strerror(ctypes.get_errno())}")
 
 
 class TestTheMirror:
@@ -126,6 +175,25 @@ class TestTheMirror:
 
         await mirror.until("present")
         assert (await mirror.get("/m/1/m.gguf")).body == gguf(MB)
+
+    async def test_on_a_full_disk_a_fetch_is_refused_and_leaves_nothing_behind(
+        self, small: Any, small_disk: Path, upstream: Upstream
+    ):
+        with pytest.raises(OSError, match="No space"):
+            (small_disk / "filler").write_bytes(bytes(3 * MB))
+        wanted = {"from": upstream.put("/m.gguf", gguf(MB)), "retry": True}
+
+        answers = [await small.ask(**wanted) for _ in range(3)]
+
+        assert [a.status for a in answers] == [507] * 3
+        assert answers[0].json["error"]["cause"] == "disk_full"
+        failure = (await small.show())["failure"]
+        assert (failure["cause"], failure["lasting"]) == ("disk_full", False)
+        assert left_in(small_disk / "_incoming") == []
+
+        (small_disk / "filler").unlink()
+        await small.ask(**wanted)
+        await small.until("present")
 
     async def test_what_other_fetches_still_need_is_taken_into_account(self, small: Any, upstream: Upstream):
         wanted = [
