@@ -174,7 +174,7 @@ def assemble(
 
 
 def _problem(entry: Entry, finding: Finding) -> Problem:
-    return Problem(entry.path, entry.line, entry.column, finding.what, finding.why, finding.do, entry.model.name)
+    return Problem(entry.path, *entry.place(finding.at), finding.what, finding.why, finding.do, entry.model.name)
 
 
 def _contests(files: Iterable[ModelFile]) -> Iterator[tuple[Claim, Claim]]:

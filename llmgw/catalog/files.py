@@ -38,6 +38,12 @@ class Entry(NamedTuple):
     path: str
     line: int
     column: int = 1
+    places: tuple[tuple[Steps, Place], ...] = ()
+    """Of what its fleet may have something against."""
+
+    def place(self, at: Steps) -> Place:
+        """Where a part of it is, as far as that is kept."""
+        return dict(self.places).get(at, Place(self.line, self.column))
 
 
 class Stray(NamedTuple):
@@ -146,13 +152,18 @@ def read_models(path: str, data: bytes, shared: Shared = NO_SHARED) -> ModelFile
     strays = {Stray(at, f.what, f.why, f.do, names.get(f.at[:depth], "")) for at, f in far if at is not None}
     return ModelFile(
         path,
-        models=tuple(Entry(named(shared, model), path, *document.place(base)) for base, model in good.items()),
+        models=tuple(_entry(shared, path, document, base, model) for base, model in good.items()),
         problems=_problems(path, document, [f for at, f in far if at is None], names),
         claims=claims,
         readable=document.whole and bool(bases) and len(names) == len(bases),
         strays=tuple(sorted(strays, key=repr)),
         notes=_notes(path, document, good),
     )
+
+
+def _entry(shared: Shared, path: str, document: Document, base: Steps, model: Model) -> Entry:
+    places = tuple((at, document.place((*base, *at))) for at in fleet.judged(model))
+    return Entry(named(shared, model), path, *document.place(base), places)
 
 
 def read_keys(path: str, data: bytes) -> KeyFile:

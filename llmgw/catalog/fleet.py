@@ -49,6 +49,12 @@ def fleet_problems(model: Model, server: Server | None, names: AbstractSet[str])
         yield from _policy(model, server.policy)
 
 
+def judged(model: Model) -> Iterator[Steps]:
+    """The ways to what a fleet may have something against."""
+    yield from (("source", "from"), ("license",))
+    yield from (at for at, _ in _referred(model))
+
+
 def _referred(model: Model) -> Iterator[tuple[Steps, str]]:
     if model.replaced_by is not None:
         yield ("replaced_by",), model.replaced_by

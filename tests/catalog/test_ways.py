@@ -364,6 +364,7 @@ def test_a_name_that_is_referred_to_is_one_of_the_fleet(change, what):
     (problem,) = read_fleet({**files, "catalog/b.yaml": as_yaml(other)}).problems
 
     assert problem.what == what
+    assert problem.line > 2, "it points at the name and not at the model"
     assert problem.do in {"write `cod`", "write the name of a model of this fleet, or take it out"}
 
 
