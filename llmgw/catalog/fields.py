@@ -44,7 +44,9 @@ class Strict(BaseModel):
     """A value of the catalog: frozen, and a key it does not know is an error."""
 
     # The docstring below a field is its text in the schema, in the reference and in problems.
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, defer_build=True
+    )
 
 
 def whole(value: object) -> object:

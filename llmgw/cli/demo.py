@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -67,10 +67,13 @@ async def _demo(work: Path, *, once: bool) -> None:
     step(2, "control, mirror, gateway and one agent, on loopback")
     async with running(machine, say=tell):
         watcher = Watcher(machine.operator, say=tell)
+        # It takes longer to read in than to answer: while the weights come there is time.
+        client = asyncio.ensure_future(asyncio.to_thread(import_module, "openai"))
         try:
             step(3, f"the mirror fetches {weights.name}, the agent fetches it from the mirror and starts llama.cpp")
             await _arrived(watcher, 1)
             step(4, f"a question through {machine.endpoint}, with the openai client")
+            await client
             await asyncio.to_thread(ask, machine.endpoint, QUESTION)
             tell(f"  (first answer {time.monotonic() - began:.1f}s after the start)")
             step(5, "one replica more, by a commit; first what `llmgw plan` says of it")

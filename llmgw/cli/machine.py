@@ -172,7 +172,7 @@ def _programs(machine: Machine) -> list[Program]:
     # No new request first, then no new order, so that engines which end are not missed by anybody.
     programs = [Program("control", control, logs / "control.log", stops=2)]
     if machine.server.mirror is not None:
-        programs.append(Program("mirror", _mirror(machine), logs / "mirror.log", stops=4))
+        programs.append(Program("mirror", _mirror(machine), logs / "mirror.log", stops=3))
     stopping = [python, "-m", "llmgw_agent", "stop", *told]
     programs.append(Program("agent", agent, logs / "agent.log", stops=3, stop_s=40.0, after=stopping))
     programs.append(Program("gateway", gateway, logs / "gateway.log", stops=1, stop_s=15.0))

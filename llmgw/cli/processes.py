@@ -30,7 +30,7 @@ class Program:
     log: Path
     """Where what it prints goes."""
     stops: int
-    """Its turn when all are stopped: the lowest first."""
+    """Its turn when all are stopped: the lowest first, and those of one turn together."""
     stop_s: float = 10.0
     """What it may take to end when it is told to."""
     after: Sequence[str] = ()
@@ -97,14 +97,17 @@ class Processes:
     async def stop(self) -> None:
         """End all, one after another, in bounded time."""
         self._stopping = True
-        for program in sorted(self._programs, key=lambda p: p.stops):
-            process = self._running.get(program.name)
-            if process is None:
-                continue
-            if process.returncode is None:
-                await self._end(program, process)
-            if process.returncode and program.after:
-                await self._clear(program)
+        for turn in sorted({program.stops for program in self._programs}):
+            await asyncio.gather(*(self._stop(program) for program in self._programs if program.stops == turn))
+
+    async def _stop(self, program: Program) -> None:
+        process = self._running.get(program.name)
+        if process is None:
+            return
+        if process.returncode is None:
+            await self._end(program, process)
+        if process.returncode and program.after:
+            await self._clear(program)
 
     async def _end(self, program: Program, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -35,6 +35,8 @@ from llmgw.sources.status_files import Recorded, from_files, observed, remembere
 
 log = logging.getLogger(__name__)
 
+ENDING_S = 0.2
+"""What a call may take that is under way when control stops. The others wait for news that will not come."""
 DEFAULT_PORT = 8083
 
 Handler = Callable[[web.Request, CallerId], Awaitable[web.Response]]
@@ -170,7 +172,7 @@ class Control:
 
     async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
         """Serve, follow and pass until told to stop; then commit what is left and end."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=ENDING_S)
         try:
             await self._follower.first_look(self._found)
             await runner.setup()
