@@ -72,6 +72,16 @@ def test_problems_are_a_list_for_programs(fleet, capsys):
     ]
 
 
+def test_a_planned_field_is_noted_and_is_no_problem(fleet, capsys):
+    put(fleet / "catalog" / "coder.yaml", as_yaml({"routing": {"retries": 1}, **MODEL}))
+    note = "catalog/coder.yaml:2:2: note: `routing` is planned: it is checked, and does not act yet\n"
+
+    assert validate(fleet, capsys) == (Exit.DONE, f"{note}no problems: 1 model, 2 nodes, 1 key\n")
+    # A program gets its list, and the note beside it.
+    assert run(["validate", str(fleet), "--json"]) == Exit.DONE
+    assert capsys.readouterr() == ("[]\n", note)
+
+
 def test_no_problem_is_an_empty_list_for_programs(fleet, capsys):
     assert validate(fleet, capsys, "--json") == (Exit.DONE, "[]\n")
 

@@ -136,7 +136,9 @@ def test_a_model_whose_lock_belongs_to_it_is_good():
 def test_a_moving_revision_without_a_lock_is_a_problem():
     catalog = fleet(None)
 
-    assert problems(catalog) == [("catalog/coder.yaml:12:11", "the revision of coder moves", "pin it: llmgw lock coder")]
+    assert problems(catalog) == [
+        ("catalog/coder.yaml:12:11", "the revision of coder moves", "pin it: llmgw lock coder")
+    ]
     assert catalog.frozen == ("coder",)
     assert catalog.problems[0].why == "main may be another commit tomorrow, and nothing says which one was meant"
 
