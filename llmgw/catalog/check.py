@@ -152,6 +152,8 @@ def assemble(
         lacks = [_problem(entry, f) for f in fleet.fleet_problems(entry.model, fleet_is, names)]
         if name not in locked and name not in unlocked:
             lacks += (_problem(entry, f) for f in pins.model_problems(entry.model))
+        if name not in unlocked:
+            lacks += (_problem(entry, f) for f in pins.memory_problems(entry.model, locked.get(name)))
         found += lacks
         if not lacks and name not in unlocked and (entry.path, name) not in contested:
             good.append(entry)

@@ -156,7 +156,7 @@ def _cpu_profile(model: Written, count: int, cpu: CpuNeed) -> dict[str, Any]:
             why="llama.cpp is what serves on CPUs, and it does not serve this model",
             do="add a source in GGUF and a profile with `engine: llamacpp` by hand",
         )
-    if cpu.memory_gib is None:
+    if cpu.memory_gib is None and "memory_gib" in like:
         raise Refused(
             f"{model.name} has no profile {CPU}, and none was added",
             why="it is not known how much memory a replica takes without a card",
@@ -170,7 +170,8 @@ def _cpu_profile(model: Written, count: int, cpu: CpuNeed) -> dict[str, Any]:
         made["args"] = args
     made["replicas"] = count
     made["priority"] = min(_priority(p) for p in model.profiles) - 10
-    made["memory_gib"] = int(cpu.memory_gib) if float(cpu.memory_gib).is_integer() else cpu.memory_gib
+    if cpu.memory_gib is not None:
+        made["memory_gib"] = int(cpu.memory_gib) if float(cpu.memory_gib).is_integer() else cpu.memory_gib
     if cpu.cores is not None:
         made["cpu_cores"] = cpu.cores
     return made | {key: like[key] for key in _KEPT_AFTER if key in like}

@@ -35,7 +35,7 @@ def fingerprint(model: Model, profile: Profile) -> str:
         "parallel": profile.parallel,
         "cpu_cores": profile.cpu_cores,
         "threads": profile.threads,
-        "memory_gib": number(float(profile.memory_gib)),
+        "memory_gib": None if profile.memory_gib is None else number(float(profile.memory_gib)),
         "gpu": [profile.gpu.class_, profile.gpu.count] if profile.gpu else None,
         "args": list(profile.args),
         "kv_types": [profile.kv_type_k, profile.kv_type_v] if profile.kv_type_k or profile.kv_type_v else None,

@@ -58,6 +58,19 @@ def model_problems(model: Model) -> Iterator[Finding]:
         yield Finding(("source", "from"), f"the files of {model.name} are not known", why, do)
 
 
+def memory_problems(model: Model, lock: Lock | None) -> Iterator[Finding]:
+    """Profiles whose memory is neither written nor to be worked out: no floor is made up for them."""
+    known = lock is not None and lock.facts and lock.total_bytes is not None
+    for index, profile in enumerate(model.profiles):
+        if profile.memory_gib is None and (not known or profile.engine == "command"):
+            why = "it is not written, and its lock has no header to work it out from"
+            do = f"give memory_gib, or run llmgw lock {model.name}"
+            if profile.engine == "command":
+                why, do = "it is not written, and what a command takes cannot be worked out", "give memory_gib"
+            at = ("profiles", index, "memory_gib")
+            yield Finding(at, f"the memory of profile {profile.name} of {model.name} is not known", why, do)
+
+
 def stale(entry: LockEntry, model: Model) -> Problem | None:
     """A lock that is of an earlier source of its model, or None."""
     lock = entry.lock

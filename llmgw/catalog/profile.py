@@ -85,8 +85,9 @@ class Profile(Strict):
     reserves none, for a model so small or so seldom asked that it may share."""
     threads: Annotated[Whole, Field(ge=1, le=4096)] | None = None
     """Threads the engine is given. Absent: one for each reserved core, and one where none is."""
-    memory_gib: Gib
-    """GiB of host memory one replica reserves, as a number or with a unit: `24` or `24GiB`."""
+    memory_gib: Gib | None = None
+    """GiB of host memory one replica reserves, as a number or with a unit: `24` or `24GiB`. Absent: what is worked
+    out from the header that the model's lock keeps."""
     memory_claim: Annotated[Literal["written", "estimated", "measured"], Planned()] = "written"
     """Which figure a replica holds on its node: the one written here, the one made from its files, or its own peak."""
     disk: Bytes | None = None

@@ -70,7 +70,7 @@ def scaled(
     scales: dict[str, Scale] = {}
     held: dict[str, Held] = {}
     for name, entry in wanted.models.items():
-        model, scaling = entry.model, entry.model.scaling
+        model, scaling = entry.sized, entry.model.scaling
         if scaling is None or entry.stopped or not model.profiles:
             continue
         mine = [r for r in fleet.of(name) if r.holds]

@@ -127,7 +127,7 @@ def ask_of(
         engine_version=profile.engine_version or "",
         labels=tuple(sorted(profile.node_selector.items())),
         cards=cards,
-        memory_bytes=round(profile.memory_gib * GIB),
+        memory_bytes=round((profile.memory_gib or 0) * GIB),
         # Beside a card a core is enough: the card does the work.
         cpu_cores=1 if profile.cpu_cores is None and cards else profile.cpu_cores,
         path=model.source.from_ if model.source.is_path else "",

@@ -129,7 +129,7 @@ def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Ma
             by_profile[p.name],
             fleet,
         )
-        for p in entry.model.profiles
+        for p in entry.sized.profiles
     }
 
 
@@ -220,7 +220,7 @@ def _missing(
         taken.add(rid)
         result.needs.append(
             Need(
-                entry.model,
+                entry.sized,
                 seat.profile,
                 rid,
                 generation=1 + fleet.generations.get(rid, 0),

@@ -18,6 +18,7 @@ from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Problem
 from llmgw.catalog.server import Server
+from llmgw.planning.claim import claimed_gib
 
 ALLOW_REMOVALS = "Llmgw-Allow-Removals"
 """The trailer that lets a commit remove this many models."""
@@ -47,6 +48,20 @@ class WantedModel:
     def stopped(self) -> bool:
         """Whether none of it is to run."""
         return self.fleet_stopped or self.model.state == "stopped"
+
+    @cached_property
+    def sized(self) -> Model:
+        """The model with the memory of each profile: what is written, else what is worked out from its lock.
+
+        What runs is never compared with this: a better estimate makes nothing out of date.
+        """
+        if all(p.memory_gib is not None for p in self.model.profiles):
+            return self.model
+        profiles = tuple(
+            p.model_copy(update={"memory_gib": claimed_gib(self.model, p, self.lock)}) if p.memory_gib is None else p
+            for p in self.model.profiles
+        )
+        return self.model.model_copy(update={"profiles": profiles})
 
     @cached_property
     def outcomes(self) -> Mapping[str, str]:

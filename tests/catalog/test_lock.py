@@ -257,3 +257,30 @@ def test_a_model_that_is_served_elsewhere_has_nothing_to_lock():
 
     assert [p.what for p in catalog.problems] == ["coder is served elsewhere, and has no source to lock"]
     assert [entry.model.name for entry in catalog.models] == ["coder"]
+
+
+UNWRITTEN = (("profiles", 0, "memory_gib"), GONE)
+
+
+def test_memory_that_is_not_written_is_worked_out_from_the_lock():
+    assert problems(fleet(write(locked()), UNWRITTEN)) == []
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [None, write(locked(facts={})), write(locked(files=[{"path": "q.gguf"}]))],
+    ids=["no lock", "no header", "no sizes"],
+)
+def test_memory_that_is_neither_written_nor_to_be_worked_out_is_a_problem(lock):
+    catalog = fleet(lock, (("source", "from"), f"hf://Qwen/Qwen3-8B-GGUF@{COMMIT}/q.gguf"), UNWRITTEN)
+    if lock is not None:
+        catalog = fleet(lock, UNWRITTEN)
+
+    assert [(p.where, p.do) for p in catalog.problems] == [
+        ("catalog/coder.yaml:1:1", "give memory_gib, or run llmgw lock coder")
+    ]
+    assert catalog.frozen == ("coder",)
+
+
+def test_a_models_stale_lock_is_the_only_thing_said_of_its_memory():
+    assert len(fleet(write(locked()), (("source", "version"), "2026-12"), UNWRITTEN).problems) == 1

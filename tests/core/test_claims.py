@@ -1,0 +1,102 @@
+"""The memory of a profile that writes none is worked out from its lock, and nothing else changes by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fleets import NOW, SETTLED, model, node, profile, replica, wanting
+
+from llmgw.catalog.lock import Lock
+from llmgw.core.decide import decide
+from llmgw.core.observed import Observed
+from llmgw.core.wanted import WantedModel
+from llmgw.planning.claim import claimed_gib
+
+FACTS = {
+    "architecture": "llama",
+    "layers": 32,
+    "embedding": 4096,
+    "vocabulary": 128256,
+    "context": 131072,
+    "feed_forward": 14336,
+    "heads": 32,
+    "kv_heads": 8,
+    "key_length": 128,
+    "value_length": 128,
+    "weights.total": 4653375488,
+    "weights.embedding": 295501824,
+    "weights.output": 430940160,
+    "weights.layers": 122716160,
+    "weights.repacked_x86": 3925868544,
+}
+"""Of Llama 3.1 8B in Q4_K_M."""
+
+
+def lock(size: int | None = 4_920_000_000, **facts) -> Lock:
+    file = {"path": "m.gguf", **({} if size is None else {"bytes": size})}
+    return Lock.model_validate({"model": "m", "source": {"from": "/m.gguf"}, "files": [file], "facts": facts})
+
+
+def unwritten(**fields):
+    return model(profiles=[profile(memory_gib=None, **fields)])
+
+
+def test_it_is_what_the_engine_takes_with_what_its_prompts_are_kept_in():
+    of = unwritten(parallel=1)
+
+    claim = claimed_gib(of, of.profiles[0], lock(**FACTS))
+
+    # The file is 4.6 GiB, laid out anew for the CPU once more, and 0.5 GiB are the cache of 4096 tokens.
+    assert claim is not None
+    assert 5 < claim < 12
+    assert claim % 0.25 == 0
+
+
+def test_more_slots_and_longer_requests_take_more():
+    one, eight = unwritten(parallel=1), unwritten(parallel=8)
+
+    small, large = (claimed_gib(m, m.profiles[0], lock(**FACTS)) for m in (one, eight))
+
+    # Seven more slots of 4096 tokens, at 128 KiB a token, and what goes with them.
+    assert 3.5 <= large - small <= 4.5
+
+
+def test_on_cards_the_host_keeps_what_is_not_on_them():
+    of = unwritten(gpu={"class": "l40s-48g"})
+
+    assert claimed_gib(of, of.profiles[0], lock(**FACTS)) < 2
+
+
+@pytest.mark.parametrize(
+    "known", [None, lock(), lock(None, architecture="llama")], ids=["no lock", "no header", "no size"]
+)
+def test_what_is_not_known_is_not_made_up(known):
+    of = unwritten()
+
+    assert claimed_gib(of, of.profiles[0], known) is None
+
+
+def test_facts_nobody_understands_leave_the_files_size():
+    of = unwritten()
+
+    assert claimed_gib(of, of.profiles[0], lock(architecture="of a later year")) >= 4_920_000_000 * 1.4 / 2**30
+
+
+def test_a_replica_is_placed_by_it_and_a_better_estimate_makes_nothing_out_of_date():
+    of = unwritten()
+    entry = WantedModel(of, "catalog/m.yaml", "c" * 40, lock=lock(**FACTS))
+    claim = claimed_gib(of, of.profiles[0], entry.lock)
+    wanted = replace(wanting(of, nodes=["n1"]), models={"m": entry})
+
+    def run(memory_gib, *running):
+        return decide(wanted, Observed((node("n1", *running, memory_gib=memory_gib),)), SETTLED, NOW)
+
+    assert run(claim - 0.1).empty
+    assert run(claim).placements[0].claim.memory_bytes == claim * 2**30
+    better = replace(entry, lock=lock(2_000_000_000, **FACTS))
+    assert better.outcomes == entry.outcomes
+    assert replace(wanted, models={"m": better}).models["m"].sized != entry.sized
+    assert decide(
+        replace(wanted, models={"m": better}), Observed((node("n1", replica("m/cpu/0", of)),)), SETTLED, NOW
+    ).empty
