@@ -34,7 +34,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(text: str) -> list[Mutation]:
-    """Every change of a module. Annotations decide nothing, so nothing of them is changed."""
+    """Every change of a module that could make it decide differently."""
     found = []
     for nth, node in enumerate(_nodes(ast.parse(text))):
         for words, change in CHANGES:
@@ -55,7 +55,9 @@ def mutated(text: str, mutation: Mutation) -> ast.Module:
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     # Listed before any is changed: a change must not shift the number of those after it.
     nodes = list(ast.walk(tree))
+    # Types, and what classes are made with (frozen, ordered), are checked by others and decide nothing.
     notes = [n for node in nodes for n in (getattr(node, "annotation", None), getattr(node, "returns", None)) if n]
+    notes += [k for node in nodes if isinstance(node, ast.ClassDef) for k in (*node.keywords, *node.decorator_list)]
     skipped = {id(n) for note in notes for n in ast.walk(note)}
     return (n for n in nodes if id(n) not in skipped)
 

@@ -20,6 +20,7 @@ from bench.mutations import mutated, mutations
         pytest.param("f(a)", ["None"], id="a call for its effect"),
         pytest.param("x = sorted(a, key=b)", ["x = list(a)"], id="an order"),
         pytest.param("x: Literal[1] = a", [], id="an annotation decides nothing"),
+        pytest.param("class A(B, frozen=True):\n    pass", [], id="nor does what a class is made with"),
         pytest.param("x = a + 1", ["x = a - 1", "x = a + 2"], id="one change at a time"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from fleets import NOW, SETTLED, model, node, profile, replica, wanting
+from fleets import L40S, NOW, SETTLED, model, node, profile, replica, wanting
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -27,16 +27,37 @@ def worlds(draw):
     generations of one id, a stale one beside its successor, happens all the time here.
     """
     counts = {p: draw(st.integers(0, 3)) for p in PROFILES}
+    on_cards = draw(st.booleans())
     of = model(
         profiles=[
-            profile("big", replicas=counts["big"], memory_gib=3, priority=100),
-            profile("small", replicas=counts["small"], memory_gib=1, priority=10),
+            profile(
+                "big",
+                replicas=counts["big"],
+                memory_gib=3,
+                priority=100,
+                gpu={"class": L40S} if on_cards else None,
+            ),
+            profile(
+                "small",
+                replicas=counts["small"],
+                memory_gib=1,
+                priority=10,
+                anti_affinity=draw(st.sampled_from([[], [], ["m"]])),
+                placement=draw(st.sampled_from(["spread", "binpack"])),
+            ),
         ],
         state=draw(st.sampled_from(["running", "running", "running", "stopped"])),
     )
     names = NODES[: draw(st.integers(1, 3))]
     entries = [
-        {"name": n, "address": "10.0.0.1", "drained": draw(st.sampled_from([False, False, False, True]))} for n in names
+        {
+            "name": n,
+            "address": "10.0.0.1",
+            "drained": draw(st.sampled_from([False, False, False, True])),
+            "labels": draw(st.sampled_from([{}, {"rack": "a"}, {"rack": "b"}])),
+            "cards_out": draw(st.sampled_from([[], [], ["GPU-0"]])),
+        }
+        for n in names
     ]
     ids = st.tuples(st.sampled_from(PROFILES), st.integers(0, 3))
     taken: set[tuple[str, int]] = set()
@@ -54,13 +75,23 @@ def worlds(draw):
                     draw(st.sampled_from([*Phase, Phase.READY, Phase.READY, Phase.STARTING])),
                     generation=generation,
                     age_s=draw(st.sampled_from([1.0, 30.0, 5000.0])),
-                    claim=Claim((3 if kind == "big" else 1) * GIB, 1),
+                    claim=Claim((3 if kind == "big" else 1) * GIB, 1, int(on_cards and kind == "big")),
+                    devices=draw(st.sampled_from([("GPU-0",), ("GPU-1",), ()])) if on_cards and kind == "big" else (),
                     attempts=draw(st.integers(0, 6)),
                     **draw(st.sampled_from([{}, {}, {}, {"fingerprint": "old"}, {"fingerprint": ""}])),
                 )
             )
         age = draw(st.sampled_from([1.0, 1.0, 1.0, SILENT_AFTER_S + 1, 601.0]))
-        nodes.append(node(name, *mine, age_s=age, memory_gib=draw(st.sampled_from([2, 4, 8, 32])), cores=16, cards=0))
+        nodes.append(
+            node(
+                name,
+                *mine,
+                age_s=age,
+                memory_gib=draw(st.sampled_from([2, 4, 8, 32])),
+                cores=16,
+                cards=draw(st.integers(0, 2)),
+            )
+        )
     return wanting(of, nodes=entries), Observed(tuple(nodes))
 
 
@@ -109,13 +140,13 @@ def test_started_up_to_the_count_and_not_past_it(world):
     wanted, seen = world
     plan = decide(wanted, seen, SETTLED, NOW)
     m = wanted.models["m"].model
-    drained = {n.name for n in wanted.server.nodes if n.drained}
+    fleet = survey(wanted, seen, SETTLED, NOW)
     for p in m.profiles:
         want = p.replicas if m.state == "running" else 0
         as_asked = {
             r.id
-            for r in survey(wanted, seen, SETTLED, NOW).of("m")
-            if r.profile == p.name and r.holds and r.fingerprint != "old" and r.node not in drained
+            for r in fleet.of("m")
+            if r.profile == p.name and r.holds and r.fingerprint != "old" and not fleet.nodes[r.node].drains(r.devices)
         }
         started = [a.id for a in starts(plan) if a.id.split("/")[1] == p.name]
         assert not started or len(as_asked) + len(started) <= want, p.name
@@ -154,11 +185,12 @@ def test_a_start_has_a_higher_generation_than_any_that_is_known(world):
 def test_of_two_as_good_the_one_that_serves_outlives_the_one_that_does_not(world):
     wanted, seen = world
     plan = decide(wanted, seen, SETTLED, NOW)
-    mine = survey(wanted, seen, SETTLED, NOW).of("m")
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    mine = fleet.of("m")
     stopped = {(a.id, a.generation, a.node) for a in stops(plan)}
     for profile_name in PROFILES:
         same = [r for r in mine if r.profile == profile_name and r.holds and r.fingerprint != "old"]
-        same = [r for r in same if not wanted.server.nodes[NODES.index(r.node)].drained]
+        same = [r for r in same if not fleet.nodes[r.node].drains(r.devices)]
         lost = [r for r in same if r.key in stopped and r.serves]
         kept = [r for r in same if r.key not in stopped and not r.serves and r.standing is Standing.USABLE]
         twins = {r.id for r in same if sum(s.id == r.id for s in same) > 1}
@@ -182,6 +214,39 @@ def test_claims_never_exceed_what_a_node_has(world):
             p.claim.memory_bytes for p in plan.placements if p.node == n.name and (p.id, p.generation, p.node) in new
         )
         assert not placed or running + placed <= n.inventory.memory_bytes
+
+
+@given(worlds())
+def test_no_card_is_given_to_two_and_none_that_is_taken_out_to_anybody(world):
+    wanted, seen = world
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    plan = decide(wanted, seen, SETTLED, NOW)
+    new = {(a.id, a.generation, a.node) for a in starts(plan)}
+    for n in wanted.server.nodes:
+        given_now = [
+            d for p in plan.placements if (p.id, p.generation, p.node) in new and p.node == n.name for d in p.devices
+        ]
+        running = [d for r in fleet.of("m") if r.node == n.name and r.phase is not Phase.FAILED for d in r.devices]
+
+        assert len(given_now) == len(set(given_now))
+        assert set(given_now).isdisjoint({*running, *n.cards_out})
+
+
+@given(worlds())
+def test_what_keeps_apart_is_never_put_beside_what_it_keeps_from(world):
+    wanted, seen = world
+    fleet = survey(wanted, seen, SETTLED, NOW)
+    plan = decide(wanted, seen, SETTLED, NOW)
+    if not any(p.anti_affinity for p in wanted.models["m"].model.profiles):
+        return
+    for n in seen.nodes:
+        started = [a for a in starts(plan) if a.node == n.name]
+        running = [r for r in fleet.of("m") if r.node == n.name and r.phase is not Phase.FAILED]
+        # Where one of them is of the profile that keeps apart, it is alone.
+        small = [a for a in started if a.id.startswith("m/small")]
+        alone = len(started) == 1 and not running
+        assert not small or alone
+        assert not started or not [r for r in running if r.profile == "small"]
 
 
 @given(worlds())
