@@ -20,12 +20,10 @@ from llmgw.catalog.written import Written
 from llmgw.cli.change import Change, How, carry_out, see
 from llmgw.cli.render import count
 from llmgw.cli.workcopy import Branch, Commit, Json, Name, Push, Repo, WorkCopy
+from llmgw.core.wanted import PURGE
 from llmgw.errors import Misused, Refused
 from llmgw.units import show_duration
 from llmgw_agent.protocol import Phase, split_id
-
-PURGE = "Llmgw-Purge"
-"""The line of a commit that frees a removed model's files without waiting."""
 
 
 def replicas(

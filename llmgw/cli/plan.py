@@ -16,7 +16,7 @@ from llmgw.core.holdings import HoldingState
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.preview import Preview, preview
 from llmgw.core.simulate import Course, course
-from llmgw.core.wanted import Wanted, allowed_removals, judge
+from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import Exit, Misused, OperatorError
 from llmgw.sources.git import Source, local_path, open_source
 from llmgw.sources.reading import catalog_of
@@ -128,6 +128,7 @@ def wanted_at(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...]) -> Wan
         running={split_id(r.id)[0] for n in looked.nodes for r in n.replicas},
         held_versions=frozenset(held),
         allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
+        purged=purged_names((t.key, t.value) for t in trailers),
     )
     if wanted is None:
         raise OperatorError(

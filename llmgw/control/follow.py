@@ -10,7 +10,7 @@ from pathlib import Path
 
 from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
-from llmgw.core.wanted import Wanted, allowed_removals, judge
+from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import Source
 from llmgw.sources.reading import catalog_of
@@ -179,6 +179,7 @@ class Follower:
             running=self._running(),
             held_versions=frozenset(self._held_versions()),
             allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
+            purged=purged_names((t.key, t.value) for t in trailers),
         )
         self._snapshot = snapshot
         self._last = wanted or self._last

@@ -202,7 +202,10 @@ def refused(memory: Memory, action: Fetch, why: str, do: str, boot: str) -> Memo
 def _unreferenced(
     wanted: Wanted, holdings: Mapping[str, Holding], fleet: Fleet, memory: Memory, now: float
 ) -> dict[str, float]:
-    """Since when nothing refers to each version. After a loss of memory it begins anew."""
+    """Since when nothing refers to each version. After a loss of memory it begins anew.
+
+    What is purged has had no reference for ever, and that is remembered with the rest.
+    """
     if not wanted.complete:
         return dict(memory.unreferenced)  # what an unreadable file refers to is not known
     used = {version_key(w.model) for w in wanted.models.values()}
@@ -210,7 +213,12 @@ def _unreferenced(
     held = set(holdings) | {v.key for n in fleet.nodes.values() for v in n.seen.versions}
     known = held | set(memory.unreferenced)
     gone = {k for k in known if k not in held and holdings}
-    return {k: memory.unreferenced.get(k, now) for k in sorted(known - used - gone)}
+    since = {k: memory.unreferenced.get(k, now) for k in sorted(known - used - gone)}
+    return {k: 0.0 if k.partition("/")[0] in wanted.purged else at for k, at in since.items()}
+
+
+def _over(since: float) -> str:
+    return f"nothing refers to it, and {'its retention is over' if since else 'it is to be purged'}"
 
 
 def _removals(
@@ -220,7 +228,7 @@ def _removals(
         return []
     retain = wanted.server.mirror.retain
     return [
-        Remove(h.name, h.version, "nothing refers to it, and its retention is over")
+        Remove(h.name, h.version, _over(unreferenced[key]))
         for key, h in sorted(holdings.items())
         if h.origin == "catalog" and key in unreferenced and now - unreferenced[key] >= retain
     ]

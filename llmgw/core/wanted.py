@@ -26,6 +26,10 @@ ALLOW_REMOVALS = "Llmgw-Allow-Removals"
 _PROTECTED = "not removed: it is protected; take `protect` out of its file in one commit, and remove it in the next"
 
 
+PURGE = "Llmgw-Purge"
+"""The trailer that names a model whose files are freed as soon as nothing refers to them."""
+
+
 @dataclass(frozen=True)
 class WantedModel:
     """One model, as this commit or, where it is frozen, an earlier one asks for it."""
@@ -93,6 +97,8 @@ class Wanted:
     """Guards that keep the commit from removing what it would: sentences with what lifts them."""
     applied: str = ""
     """The last commit that nothing was held of: what lifts a guard counts after it."""
+    purged: frozenset[str] = frozenset()
+    """Models whose files are not kept once nothing refers to them."""
     complete: bool = True
     """Whether what is not in `models` is really not wanted. False while a file cannot be read."""
 
@@ -106,6 +112,7 @@ def judge(
     running: Iterable[str] = (),
     held_versions: Container[str] = (),
     allowed_removals: int | None = None,
+    purged: Iterable[str] = (),
 ) -> Wanted | None:
     """What is wanted at `commit`, or None where that cannot be known.
 
@@ -117,6 +124,7 @@ def judge(
         running: names of models that replicas run of, whether or not they are in `last`.
         held_versions: what the mirror has whole, as `name/version`.
         allowed_removals: the highest count of the removal trailers since the last applied commit.
+        purged: the names in the purge trailers since then.
     """
     server = catalog.server or (last.server if last else None)
     if server is None:
@@ -148,6 +156,8 @@ def judge(
         problems=catalog.problems,
         complete=not catalog.unreadable_paths,
         applied=commit,
+        # Until its replicas have stopped more commits may come; one that brings the model back takes it back.
+        purged=frozenset({*purged, *(last.purged if last else ())} - models.keys()),
     )
     return _guarded(wanted, last, set(running), allowed_removals)
 
@@ -238,6 +248,11 @@ def _guarded(wanted: Wanted, last: Wanted | None, running: set[str], allowed: in
         # What runs of a model nobody has a spec of is kept as well, and not explained.
         complete=False,
     )
+
+
+def purged_names(trailers: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """The models that the purge trailers name, as keys and values."""
+    return (value.strip() for key, value in trailers if key.lower() == PURGE.lower())
 
 
 def allowed_removals(trailers: Iterable[tuple[str, str]]) -> int | None:

@@ -203,6 +203,27 @@ def test_what_came_by_hand_is_never_removed(origin):
     assert moves(run([], holding(origin=origin), memory=long_gone)) == []
 
 
+def test_what_is_purged_goes_as_soon_as_nothing_refers_to_it():
+    purging = replace(wanting(mirror=MIRROR, nodes=["n1"]), purged=frozenset({"m"}))
+    seen = Observed((node("n1"),), MirrorSeen((holding(),)))
+
+    plan = decide(purging, seen, SETTLED, NOW)
+
+    assert [(a.name, a.why) for a in plan.actions] == [("m", "nothing refers to it, and it is to be purged")]
+    # It is remembered as a version nothing ever referred to, so that a restart does not forget it.
+    assert plan.memory.unreferenced == {"m/1": 0.0}
+
+
+def test_what_is_purged_stays_while_a_replica_or_another_model_uses_it():
+    of = mirrored()
+    stops = replica("m/cpu/0", of, version="m/1")
+    gone = replace(wanting(mirror=MIRROR, nodes=["n1"]), purged=frozenset({"m"}))
+
+    plan = decide(gone, Observed((node("n1", stops),), MirrorSeen((holding(),))), SETTLED, NOW)
+
+    assert moves(plan) == ["-m/cpu/0"]
+
+
 def test_while_a_file_cannot_be_read_no_retention_begins():
     seen = Observed((node("n1"),), MirrorSeen((holding(),)))
     blind = decide(wanting(nodes=["n1"], mirror=MIRROR, complete=False), seen, SETTLED, NOW)

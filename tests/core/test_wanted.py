@@ -5,7 +5,7 @@ from fleets import model, wanting
 
 from llmgw.catalog.check import read_fleet
 from llmgw.catalog.lock import Lock, write
-from llmgw.core.wanted import allowed_removals, judge
+from llmgw.core.wanted import allowed_removals, judge, purged_names
 
 SERVER = b"schema: 1\ncluster: lab\nnodes: [{name: n1, address: 10.0.0.1}]\nmirror: {base: 'http://10.0.0.2:1', api: 'http://10.0.0.2:2'}\n"
 MODEL = """name: {name}
@@ -194,3 +194,12 @@ def test_a_lock_that_changed_under_the_version_that_is_held_is_not_carried_out()
     assert second.models["a"].frozen.endswith("give the new files a new version")
     assert second.models["a"].lock.files[0].sha256 == "a" * 64
     assert fresh.models["a"].frozen == ""
+
+
+def test_a_purge_is_remembered_until_its_model_is_back():
+    first = commit({"a": one("a"), "b": one("b")})
+    second = commit({"b": one("b")}, last=first, purged=purged_names([("llmgw-purge", " a "), ("Other", "b")]))
+    third = commit({"b": one("b", 2)}, last=second)
+    back = commit({"a": one("a"), "b": one("b")}, last=third)
+
+    assert [set(w.purged) for w in (first, second, third, back)] == [set(), {"a"}, {"a"}, set()]
