@@ -50,8 +50,6 @@ class Shortage(Struct, frozen=True, omit_defaults=True):
     """Why replicas of one profile have no node."""
 
     profile: str
-    missing: int
-    """How many."""
     detail: str
     """What is missing on the nearest nodes, and what would change that: a sentence."""
     reasons: tuple[Reason, ...]
@@ -192,15 +190,19 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
     fleet = survey(wanted, seen, plan.memory, now)
     names = sorted(wanted.models.keys() | fleet.replicas.keys())
     doubts: dict[str, list[Condition]] = defaultdict(list)
+    of_model: dict[str, list[Held]] = defaultdict(list)
     for held in plan.held:
+        of_model[held.model].append(held)
         # What is held of a node while control settles is said by its standing.
         if held.subject in fleet.nodes and not held.model and plan.settled:
             doubts[held.subject].append(_condition(held))
+    moving = _moving(plan)
+    models = (_model(n, wanted.models.get(n), fleet, plan, of_model[n], moving=n in moving) for n in names)
     return FleetStatus(
         cluster=wanted.server.cluster,
         observed_commit=wanted.commit,
         settled=plan.settled,
-        models=tuple(_model(name, wanted.models.get(name), fleet, plan) for name in names),
+        models=tuple(models),
         nodes=tuple(_node(n, doubts[n.name]) for n in fleet.nodes.values()),
         mirror=_mirror(wanted, seen, plan),
         problems=tuple(p.line_form() for p in wanted.problems),
@@ -208,7 +210,9 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
     )
 
 
-def _model(name: str, entry: WantedModel | None, fleet: Fleet, plan: Plan) -> ModelStatus:
+def _model(
+    name: str, entry: WantedModel | None, fleet: Fleet, plan: Plan, held: Iterable[Held], *, moving: bool
+) -> ModelStatus:
     asked = counts(entry, plan.memory.scales)
     mine = fleet.of(name)
     profiles = []
@@ -225,31 +229,24 @@ def _model(name: str, entry: WantedModel | None, fleet: Fleet, plan: Plan) -> Mo
                 nodes=tuple(sorted(ready)),
             )
         )
-    conditions = tuple(_condition(h) for h in plan.held if h.model == name)
+    conditions = tuple(map(_condition, held))
     return ModelStatus(
         name,
-        _state(entry, profiles, conditions, moving=_moving(name, plan)),
+        _state(entry, profiles, conditions, moving=moving),
         path=entry.path if entry else "",
         commit=entry.commit if entry else "",
         frozen=entry.frozen if entry else "",
         profiles=tuple(profiles),
         version=version_key(entry.model) if entry else "",
         conditions=conditions,
-        now=_shortages(name, plan),
+        now=_shortages(held),
     )
 
 
-def _shortages(name: str, plan: Plan) -> ModelNow | UnsetType:
-    """One table for each profile: its replicas ask the same."""
-    by_profile: dict[str, list[Held]] = {}
-    for held in plan.held:
-        if held.model == name and held.reasons:
-            by_profile.setdefault(split_id(held.subject)[1], []).append(held)
-    if not by_profile:
-        return UNSET
-    return ModelNow(
-        tuple(Shortage(p, len(helds), helds[0].detail, helds[0].reasons) for p, helds in sorted(by_profile.items()))
-    )
+def _shortages(held: Iterable[Held]) -> ModelNow | UnsetType:
+    """One table for each profile: its replicas ask the same, and it is said of one of them."""
+    tables = tuple(Shortage(split_id(h.subject)[1], h.detail, h.reasons) for h in held if h.reasons)
+    return ModelNow(tables) if tables else UNSET
 
 
 def _state(
@@ -266,11 +263,11 @@ def _state(
     return "idle" if entry.model.scaling and not entry.stopped else "stopped"
 
 
-def _moving(name: str, plan: Plan) -> bool:
-    """Whether something of the model is being started or stopped."""
+def _moving(plan: Plan) -> set[str]:
+    """Models of which something is being started or stopped."""
     leaving = (p.id for p in plan.placements if p.action is Action.DRAIN)
     moved = (a.id for a in plan.actions if isinstance(a, Start | Stop))
-    return any(split_id(i)[0] == name for i in (*leaving, *moved))
+    return {split_id(i)[0] for i in (*leaving, *moved)}
 
 
 def _condition(held: Held) -> Condition:

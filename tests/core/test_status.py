@@ -160,3 +160,20 @@ def test_nothing_secret_is_in_a_status():
     seen = Observed((node("n1", replica("m/cpu/0", of, key="engine-secret", port=7500)),))
 
     assert b"engine-secret" not in msgspec.json.encode(said([of], seen))
+
+
+def test_why_a_profile_has_no_node_is_a_table_in_the_status_that_makes_no_commit():
+    of = model(cpu=3)
+
+    def looked(used_gib):
+        wanted, seen = wanting(of, nodes=["n1"]), Observed((node("n1", memory_gib=1, used_gib=used_gib),))
+        return status(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW)
+
+    (shortage,) = looked(0.5).models[0].now.unplaced
+    (reason,) = shortage.reasons
+    assert (shortage.profile, reason.rule, reason.nodes) == ("cpu", "memory", 1)
+    assert [(n.node, n.missing, n.changes) for n in reason.nearest] == [
+        ("n1", "0.5 GiB of memory short", ("with 0.5 GiB less memory",))
+    ]
+    assert shortage.detail.endswith("it would fit on n1 with 0.5 GiB less memory")
+    assert looked(0.5).digest == looked(0.75).digest
