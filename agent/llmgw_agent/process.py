@@ -54,7 +54,8 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     # The second field is a name in parentheses that may hold anything, parentheses included.
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 else None
 
 
 def carries(pid: int, marker: str) -> bool:

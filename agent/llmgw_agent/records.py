@@ -132,4 +132,6 @@ class Records:
 
 def slug(replica_id: str) -> str:
     """An id as one file name, whatever it holds."""
-    return quote(replica_id, safe="")[:200]
+    name = quote(replica_id, safe="")[:200]
+    # No name leads out of its folder, or is left out of a look at it.
+    return f"%2E{name[1:]}" if name.startswith(".") else name

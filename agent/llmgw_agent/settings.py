@@ -81,7 +81,7 @@ def read_allow(file: Path) -> tuple[str, ...]:
     if not isinstance(allow, list) or not all(isinstance(a, str) for a in allow):
         raise Refused(f"the allow file {file} is not understood", why="it has one key, allow, a list of text", do=do)
     for one in allow:
-        if one not in KINDS and not one.startswith("path:/"):
+        if (one not in KINDS and not one.startswith("path:/")) or "\0" in one:
             known = ", ".join(KINDS)
             raise Refused(f"the allow file {file} allows {one!r}", why=f"there are {known} and path:/prefix", do=do)
     return tuple(sorted(set(allow)))

@@ -81,7 +81,9 @@ class Weights:
             folder.mkdir(parents=True, exist_ok=True)
         self._held.clear()
         for marker in self.root.glob(f"[!.]*/[!.]*/{MARKER}"):
-            if files := whole(marker.parent):
+            # One that no order could name is none, and its name might not even be text.
+            named = NAME.fullmatch(marker.parent.name) and NAME.fullmatch(marker.parent.parent.name)
+            if named and (files := whole(marker.parent)):
                 self._held[f"{marker.parent.parent.name}/{marker.parent.name}"] = sum(f.bytes for f in files)
 
     def report(self) -> tuple[HeldVersion, ...]:

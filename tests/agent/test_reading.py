@@ -8,20 +8,21 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llmgw_agent import dossier, durable, weights
+from llmgw_agent import dossier, durable, process, weights
 from llmgw_agent.dossier import Fault
 from llmgw_agent.engines import llama_server
 from llmgw_agent.engines.ask import Endpoint, NoAnswerError, Reply, _reply, ask
 from llmgw_agent.engines.llamacpp import LlamaCpp
 from llmgw_agent.errors import Refused
+from llmgw_agent.fetch import failures
 from llmgw_agent.orders import OrderBook
 from llmgw_agent.probe import gpu
 from llmgw_agent.process import Exit
 from llmgw_agent.protocol import Orders
-from llmgw_agent.records import Record, Records
+from llmgw_agent.records import Record, Records, slug
 from llmgw_agent.settings import read_allow
 
 DEEP = b"[" * 100_000
@@ -151,6 +152,8 @@ def test_an_allow_file_is_understood_or_refused(tmp_path_factory, data, ending):
 
 
 @given(st.text(), st.text())
+@example("²", "²")
+@example("9" * 5000, "9" * 5000)
 def test_whatever_a_driver_prints_is_cards_or_none(cards, processes):
     row = f"GPU-1,{cards},{processes},{cards},{cards}"
 
@@ -170,6 +173,38 @@ def test_a_signal_without_a_name_is_told_by_its_number():
     assert dossier.of_exit(Exit(signal=40), [], (), kernel_out_of_memory=False).message.startswith(
         "it ended with signal 40"
     )
+
+
+@given(st.text() | st.lists(st.sampled_from(["9" * 20, " Jan", " 1", " 07:28:00", " -0000", "-"])).map("".join))
+@example("99999 Jan 9999999999999999999 07:28:00 -0000")
+def test_a_time_to_wait_is_one_or_none_whatever_a_source_says(text):
+    assert failures._retry_after_s(text) >= 0
+
+
+FLAGS = ["-m", "--host", "--port", "--alias", "-c", "--parallel", "-t", "--embeddings"]
+
+
+@given(st.lists(st.sampled_from([*FLAGS, "1", "x", "", "²"]) | st.text(max_size=3)))
+def test_a_command_line_is_an_engine_of_ours_or_none(words):
+    seen = LlamaCpp().recognise(words, {})
+
+    assert seen is None or set(FLAGS[:-1]) <= set(words)
+
+
+@given(st.text(max_size=12))
+def test_a_marker_is_of_a_replica_or_of_none(text):
+    assert process.replica_of(process.new_marker("owner", text, 7)) == ((text, 7) if text else None)
+    assert process.replica_of(text) is None or text.count(".") > 1
+
+
+@given(st.text(max_size=300))
+@example("..")
+@example(".hidden")
+def test_an_id_is_the_name_of_one_file_in_its_folder(text):
+    name = slug(text)
+
+    assert "/" not in name
+    assert not name.startswith(".")
 
 
 @given(st.binary(max_size=50))

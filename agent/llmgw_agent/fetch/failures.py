@@ -158,5 +158,5 @@ def _retry_after_s(text: str) -> float:
         return float(text[:9])
     try:
         return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

@@ -90,7 +90,7 @@ def parse(cards: str, processes: str, ours: Collection[int]) -> tuple[Card, ...]
     held: Counter[str] = Counter()
     for row in _rows(processes, 3):
         uuid, pid, used = row
-        if pid.isdigit() and int(pid) in ours:
+        if _number(pid) in ours:
             held[uuid] += _mib(used) or 0
     found = []
     for uuid, name, total, used, capability in _rows(cards, 5):
@@ -123,4 +123,9 @@ def _rows(text: str, width: int) -> list[list[str]]:
 
 
 def _mib(cell: str) -> int | None:
-    return int(cell) * _MIB if cell.isdigit() else None
+    number = _number(cell)
+    return None if number is None else number * _MIB
+
+
+def _number(cell: str) -> int | None:
+    return int(cell) if re.fullmatch(r"[0-9]{1,15}", cell) else None
