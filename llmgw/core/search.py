@@ -44,7 +44,10 @@ def search(asked: Sequence[Asked], rooms: Rooms) -> Found:
 
 class _Search:
     def __init__(self, asked: Sequence[Asked], rooms: Rooms) -> None:
-        fitting = {a.rules.ask: [r for r in rooms.all.values() if a.rules.fits(r)] for a in asked}
+        # The fullest first, once: to sort them anew for each need would cost more than the budget says.
+        fullest = sorted(rooms.all.values(), key=lambda r: (r.left, r.name))
+        kinds = {a.rules.ask: a.rules for a in asked}
+        fitting = {ask: [r for r in fullest if rules.fits(r)] for ask, rules in kinds.items()}
         self._rooms = rooms
         self._fitting = fitting
         self._asked = sorted(asked, key=lambda a: (len(fitting[a.rules.ask]), -a.rules.ask.memory_bytes, a.need.id))
@@ -84,7 +87,7 @@ class _Search:
             return
         rules = self._asked[depth].rules
         tried = set()
-        for room in sorted(self._fitting[rules.ask], key=lambda r: (r.left, r.name)):
+        for room in self._fitting[rules.ask]:
             self._steps += 1
             if self._over:
                 return
