@@ -119,7 +119,9 @@ EFFECTS: Mapping[str, Mapping[str, Effect]] = MappingProxyType(
         "caller": _all(_N, "name key_sha256"),
         "card": _all(_A, "name class") | _all(_N, "count"),
         "mirror": _all(_N, "base api former_bases retain reserve parallel_nodes release_for_fetch"),
-        "policy": _all(_N, "max_removals required licenses unpinned_sources min_tps max_start_time quotas"),
+        "policy": _all(
+            _N, "max_removals required licenses unpinned_sources min_tps max_start_time quotas soak models_at_once"
+        ),
         "quota": _all(_N, "owner class cards memory_gib replicas"),
         "engine build": _all(_N, "name version platform backend from sha256"),
         "notification": _all(_N, "name kind url_ref on owners delay"),

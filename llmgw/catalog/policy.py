@@ -48,5 +48,9 @@ class Policy(Strict):
     """Tokens a second every model must reach where it is placed. Absent: any speed will do."""
     max_start_time: Annotated[Seconds | None, Planned()] = None
     """The longest a start may be expected to take. Absent: any time."""
+    soak: Seconds = 600.0
+    """How long the first model of a change that many share serves before the others follow: figures take a while."""
+    models_at_once: Annotated[Whole, Field(ge=1, le=10_000)] = 2
+    """Models that change at the same time after it: so many fail before somebody can stop it."""
     quotas: Annotated[tuple[Quota, ...], Field(max_length=1000)] = ()
     """The most that an owner's or a class's models may have together."""

@@ -164,5 +164,5 @@ class Server(Strict):
     """Builds of engines that nodes may be given."""
     notifications: Annotated[tuple[Notification, ...], Field(max_length=100), Planned()] = ()
     """Who is told of what happens."""
-    freeze: Annotated[tuple[FreezeWindow, ...], Field(max_length=100), Planned()] = ()
+    freeze: Annotated[tuple[FreezeWindow, ...], Field(max_length=100)] = ()
     """Times in which nothing that runs is changed. What is short is still started."""

@@ -74,7 +74,7 @@ def _one(shared: Shared, raw: dict[str, Any], spot: Spot) -> tuple[dict[str, Any
     # What is no text is said by the type of the field.
     if isinstance(wanted, str):
         if isinstance(block := shared.blocks.get(wanted), dict):
-            value, spot = _under({k: v for k, v in value.items() if k != "extends"}, spot, block, ("blocks", wanted))
+            value, spot = _under(value, spot, block, ("blocks", wanted))
         else:
             found.append(_no_block(wanted, shared))
     value, spot = _under(value, spot, shared.defaults, ("defaults",))

@@ -27,6 +27,7 @@ from llmgw.core.rooms import Rooms
 from llmgw.core.spots import find_spots
 from llmgw.core.suspects import faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
+from llmgw.core.waves import take_turns
 from llmgw_agent.protocol import Action, Phase, split_id
 
 
@@ -54,8 +55,10 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
 
     # 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
     failures = _failures(wanted, fleet, memory, now)
+    shared = take_turns(wanted, fleet, failures, memory, now)
+    memory = structs.replace(memory, waves=shared.waves)
     turns = [
-        _guarded_turn(name, wanted, fleet, failures, scaling, now)
+        _guarded_turn(name, wanted, fleet, failures, scaling, shared.held.get(name), now)
         for name in sorted(wanted.models.keys() | fleet.replicas.keys())
     ]
 
@@ -115,7 +118,13 @@ def _room(fleet: Fleet, weights: Artifacts) -> Room:
 
 
 def _guarded_turn(
-    name: str, wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], scaling: Scaled, now: float
+    name: str,
+    wanted: Wanted,
+    fleet: Fleet,
+    failures: Mapping[str, Failures],
+    scaling: Scaled,
+    left: Held | None,
+    now: float,
 ) -> rollout.Turn:
     entry = wanted.models.get(name)
     if entry is None and not wanted.complete:
@@ -123,7 +132,7 @@ def _guarded_turn(
         held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
         return rollout.Turn(name, held=[held])
     try:
-        turn = rollout.turn(name, entry, fleet, failures, scaling.scales, now)
+        turn = rollout.turn(name, entry, fleet, failures, scaling.scales, now, left)
         turn.held += [scaling.held[name]] if name in scaling.held else []
         return turn  # noqa: TRY300 - what is added to it may fail as well
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it

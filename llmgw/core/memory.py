@@ -70,6 +70,15 @@ class Scale(Struct, frozen=True, omit_defaults=True):
     """When these were last brought up to date."""
 
 
+class Wave(Struct, frozen=True, omit_defaults=True):
+    """A change that several models share, on its way from one to the next."""
+
+    through: dict[str, float] = {}
+    """Models that serve in the new form, and since when that was seen, UTC seconds."""
+    speeds: dict[str, float] = {}
+    """Tokens a second of models before."""
+
+
 class MirrorRefusal(Struct, frozen=True):
     """What a mirror will not be asked again."""
 
@@ -116,6 +125,8 @@ class Memory(Struct, frozen=True):
     """By model/profile."""
     scales: dict[str, Scale] = {}
     """By model."""
+    waves: dict[str, Wave] = {}
+    """By what is shared."""
     gave_way: dict[str, str] = {}
     """For which model each lost a replica to make room, until it misses none any more."""
     fetches: dict[str, FetchTries] = {}

@@ -98,6 +98,8 @@ class Replica(Struct, frozen=True, gc=False):
     age_s: float = 0.0
     attempts: int = 0
     busy: int | None = None
+    tps: float | None = None
+    """Tokens a second of one answer, as measured. None: not yet."""
     progress: Progress | None = None
     dossier: Dossier | None = None
     known: bool = True
@@ -239,6 +241,7 @@ def _seen(
         report.age_s,
         report.attempts,
         report.busy,
+        report.tps,
         report.progress,
         report.dossier,
         known,

@@ -57,6 +57,8 @@ class _Seats:
     """Whether the count follows demand: then the one that works least goes first."""
     way: Rollout
     """How its replicas change from one form to the next."""
+    waits: bool
+    """Whether they do not do so yet."""
     kept: list[Replica] = field(default_factory=list)
     """As asked, on their way or serving: at most `wanted`."""
     over: list[Replica] = field(default_factory=list)
@@ -96,6 +98,7 @@ def turn(
     failures: Mapping[str, Failures],
     scales: Mapping[str, Scale],
     now: float,
+    left: Held | None = None,
 ) -> Turn:
     """What is missing and what may stop, of one model.
 
@@ -106,10 +109,13 @@ def turn(
         failures: as updated in this pass, by model/profile.
         scales: likewise, of scaled models.
         now: UTC seconds.
+        left: why what runs of an earlier form is left as it is; None: it changes.
     """
     result = Turn(name)
     mine = fleet.of(name)
-    seats = _seats(entry, mine, fleet, scales) if entry else {}
+    seats = _seats(entry, mine, fleet, scales, waits=left is not None) if entry else {}
+    if left and any(seat.stays for seat in seats.values()):
+        result.held.append(left)
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=_keeping, reverse=True) if r.serves]
@@ -118,14 +124,18 @@ def turn(
     return result
 
 
-def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale]) -> dict[str, _Seats]:
+def _seats(
+    entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale], *, waits: bool
+) -> dict[str, _Seats]:
     wanted = counts(entry, scales)
     by_profile: dict[str, list[Replica]] = defaultdict(list)
     for replica in mine:
         by_profile[replica.profile].append(replica)
     return {
         p.name: _seat(
-            _Seats(p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout),
+            _Seats(
+                p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout, waits
+            ),
             by_profile[p.name],
             fleet,
         )
@@ -136,7 +146,7 @@ def _seats(entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Ma
 def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
     """Sort a profile's replicas into its seats."""
     wanted, outcome = seat.wanted, seat.outcome
-    keeps = seat.way.freeze or seat.way.strategy == "keep"
+    keeps = seat.waits or seat.way.freeze or seat.way.strategy == "keep"
     current: list[Replica] = []
     for replica in mine:
         drained = fleet.nodes[replica.node].drains(replica.devices)
@@ -194,7 +204,7 @@ def _missing(
     assert entry is not None, "seats are made from an entry"
     key = f"{entry.model.name}/{seat.profile.name}"
     known = failures.get(key)
-    if seat.stays:
+    if seat.stays and not seat.waits:
         result.held.append(_left(key, entry.model.name, seat))
     serving_old = min(len(seat.old), seat.short)
     gaps = seat.short - serving_old

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from llmgw.catalog.scaling import Scaling, ScheduleEntry
+from llmgw.catalog.server import FreezeWindow
 
 MINUTE_S = 60
 
@@ -31,7 +32,13 @@ def bounds(scaling: Scaling, now: float) -> tuple[int, int]:
     return min(entry.min, most), most
 
 
-def _began(entry: ScheduleEntry, minute: int) -> float | None:
+def is_open(window: FreezeWindow, now: float) -> bool:
+    """Whether a window that began last is still open."""
+    began = _began(window, int(now) // MINUTE_S)
+    return began is not None and now - began < window.duration
+
+
+def _began(entry: ScheduleEntry | FreezeWindow, minute: int) -> float | None:
     """When an entry last began, in UTC seconds; None: never, or its expression means no time at all."""
     return _last(entry.cron, entry.time_zone, minute)
 

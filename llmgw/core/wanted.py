@@ -45,6 +45,8 @@ class WantedModel:
     """Why this is not what the head says: a sentence. Empty: it is."""
     lock: Lock | None = None
     """What its source was found to be. None: it was not locked, or that is not known any more."""
+    shared: str = ""
+    """The change of server.yaml that made it what it is, in words, where one did: others share it."""
     fleet_stopped: bool = False
     """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
 
@@ -146,6 +148,8 @@ def judge(
     for name, kept in sorted(before.items()):
         if name not in models and kept.model.protect:
             models[name] = replace(kept, frozen=_PROTECTED)
+    if last is not None:
+        models = {n: _by_sharing(m, before.get(n), last.server, server, commit) for n, m in models.items()}
     models = {n: replace(m, fleet_stopped=server.state == "stopped") for n, m in models.items()}
     wanted = Wanted(
         commit=commit,
@@ -177,6 +181,18 @@ def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: 
         # The commit that changed a model is worth more to a reader than the newest one.
         return replace(known, path=path, frozen="")
     return WantedModel(model, path, commit, at)
+
+
+def _by_sharing(entry: WantedModel, known: WantedModel | None, was: Server, now: Server, commit: str) -> WantedModel:
+    """The entry, marked where what restarts it is something that many models are read with."""
+    if known is None or known.outcomes == entry.outcomes:
+        return entry
+    block = entry.model.extends
+    if block and was.blocks.get(block) != now.blocks.get(block):
+        return replace(entry, shared=f"the change of block {block} in {commit[:8]}")
+    if was.defaults != now.defaults:
+        return replace(entry, shared=f"the change of defaults in {commit[:8]}")
+    return entry
 
 
 def _rebuilt(entry: WantedModel, known: WantedModel | None, held_versions: Container[str]) -> str:

@@ -93,6 +93,7 @@ class _Kept(Struct, frozen=True):
     """What a model's file has besides its status."""
 
     since: int = 0
+    shared: str = ""
     spec: dict[str, Any] | None = None
 
 
@@ -120,6 +121,7 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
     for model in status.models:
         entry = wanted.models.get(model.name) if wanted else None
         extra = {"since": entry.since, "spec": canonical.spec(entry.model)} if entry else {}
+        extra |= {"shared": entry.shared} if entry and entry.shared else {}
         files[f"models/{shard(model.name)}/{model.name}.yaml"] = _dump(model, extra)
     for node in status.nodes:
         files[f"nodes/{shard(node.name)}/{node.name}.yaml"] = _dump(node)
@@ -306,7 +308,7 @@ def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedMo
     if model.name != status.name:
         raise _by_hand(path, f"its spec is of {model.name}")
     since = kept.since if 0 <= kept.since < LARGEST else 0
-    return status, WantedModel(model, status.path, status.commit, since, status.frozen)
+    return status, WantedModel(model, status.path, status.commit, since, status.frozen, shared=kept.shared)
 
 
 def _dump(value: Struct, extra: Mapping[str, Any] | None = None) -> bytes:
