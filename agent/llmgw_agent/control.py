@@ -76,12 +76,12 @@ class Control:
             try:
                 orders = await self._unless(news, report(), whole=whole)
                 whole = False
-                self._settle()
                 if orders is not None:
                     obey(orders)
                 elif time.monotonic() - begun < PAUSE_S and not news.is_set():
                     await _pause(news, PAUSE_S)
                 failures = 0
+                self._settle()
             except WholeWanted:
                 whole = True
             except OperatorError as e:
@@ -175,7 +175,7 @@ class Control:
     def _settle(self) -> None:
         if self._trouble:
             self._trouble = ""
-            LOG.info("control answers again")
+            LOG.info("control answers again, and is obeyed")
 
 
 async def _pause(news: asyncio.Event, seconds: float) -> None:

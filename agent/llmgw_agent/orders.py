@@ -57,7 +57,9 @@ class OrderBook:
             durable.write(self._file, msgspec.json.encode(orders))
         except OSError as e:
             why = f"{self._file} cannot be written: {e.strerror}"
-            raise Unreachable("orders were not obeyed", why=why, do="free space on the node") from None
+            raise Unreachable(
+                "orders were not obeyed", why=why, do="free space on the node, or look at its disk"
+            ) from None
         self.last = orders
         return True
 

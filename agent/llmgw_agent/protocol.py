@@ -5,6 +5,9 @@ and a report that came late is replaced by the next. Within one `PROTOCOL`
 fields are only added; a field that was not sent is `UNSET`, which is *unknown*,
 and a field that is not known here is ignored. Every time is an age in seconds,
 since only control's clock counts.
+
+What there are many of is kept out of the garbage collector's sight (`gc=False`): a
+frozen value of frozen values is in no cycle.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class Phase(StrEnum):
     """Ended by itself, or never came up: the dossier says why."""
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """What one replica may use of its node."""
 
     memory_bytes: int
@@ -77,7 +80,7 @@ class EngineSpec(Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}
 
 
-class WeightFile(Struct, frozen=True, order=True):
+class WeightFile(Struct, frozen=True, order=True, gc=False):
     """One file of a version."""
 
     path: str
@@ -148,7 +151,7 @@ class Orders(Struct, frozen=True):
     versions: tuple[VersionOrder, ...] = ()
 
 
-class ForeignProcess(Struct, frozen=True, omit_defaults=True):
+class ForeignProcess(Struct, frozen=True, omit_defaults=True, gc=False):
     """A program that is not ours and holds memory, so that a person can find it."""
 
     pid: int
@@ -157,7 +160,7 @@ class ForeignProcess(Struct, frozen=True, omit_defaults=True):
     """Its program, without its arguments. Empty is unknown."""
 
 
-class Card(Struct, frozen=True, omit_defaults=True):
+class Card(Struct, frozen=True, omit_defaults=True, gc=False):
     """One card, as its driver reports it."""
 
     uuid: str
@@ -179,7 +182,7 @@ class Card(Struct, frozen=True, omit_defaults=True):
     """What its driver says is wrong with it: `xid 79`, `uncorrectable ecc`, `lost`. Empty: nothing."""
 
 
-class InstalledEngine(Struct, frozen=True, omit_defaults=True, order=True):
+class InstalledEngine(Struct, frozen=True, omit_defaults=True, order=True, gc=False):
     """One engine found on the node, without running it."""
 
     name: str
@@ -238,7 +241,7 @@ class Dossier(Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
 
 
-class ReplicaReport(Struct, frozen=True, omit_defaults=True):
+class ReplicaReport(Struct, frozen=True, omit_defaults=True, gc=False):
     """One replica as it is on this node."""
 
     id: str
@@ -272,7 +275,7 @@ class ReplicaReport(Struct, frozen=True, omit_defaults=True):
     """Since its process started. None where none runs."""
 
 
-class HeldVersion(Struct, frozen=True, omit_defaults=True):
+class HeldVersion(Struct, frozen=True, omit_defaults=True, gc=False):
     """A version on this node, whole or arriving."""
 
     name: str

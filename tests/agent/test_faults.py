@@ -241,7 +241,10 @@ async def test_a_card_profile_that_comes_up_on_the_cpu_has_failed(agents, contro
     assert "no usable GPU found" in r.dossier.message
 
 
-async def test_a_state_folder_that_cannot_be_written_ends_neither_the_agent_nor_an_engine(agents, control, monkeypatch):
+async def test_a_state_folder_that_cannot_be_written_ends_neither_the_agent_nor_an_engine(
+    agents, control, monkeypatch, caplog
+):
+    monkeypatch.setattr("llmgw_agent.control.BACKOFF_S", (0.05, 0.1))
     control.order(agents.order())
     node = await agents.start()
     before = await control.sees(Phase.READY)
@@ -255,6 +258,9 @@ async def test_a_state_folder_that_cannot_be_written_ends_neither_the_agent_nor_
     await until(lambda: len(control.posts) > calls and control.posts[-1].trouble)
     # An agent that only stood by would look as if it had nothing to do.
     assert "orders.json cannot be written: No space left on device" in control.posts[-1].trouble
+    calls = len(control.posts)
+    await until(lambda: len(control.posts) > calls + 2)
+    assert caplog.text.count("orders were not obeyed") == 1
     monkeypatch.undo()
 
     # Orders it could not keep are not obeyed, and so they are sent again.
