@@ -27,7 +27,8 @@ from llmgw.core.memory import Memory
 from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
 from llmgw.net.clock import steady
-from llmgw.net.listen import is_loopback, listener
+from llmgw.net.listen import is_loopback
+from llmgw.net.port import IDLE_S, Port
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
 from llmgw.sources.git import local_path, open_source
 from llmgw.sources.status_branch import StatusBranch
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 ENDING_S = 0.2
 """What a call may take that is under way when control stops. The others wait for news that will not come."""
 DEFAULT_PORT = 8083
+MAX_CONNECTIONS = 30_000
+"""One waits here of every agent and gateway; fewer where the process may have fewer descriptors."""
 
 Handler = Callable[[web.Request, CallerId], Awaitable[web.Response]]
 
@@ -172,19 +175,18 @@ class Control:
 
     async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
         """Serve, follow and pass until told to stop; then commit what is left and end."""
-        runner = web.AppRunner(self._app(), handler_cancellation=True, access_log=None, shutdown_timeout=ENDING_S)
+        port = Port(
+            self._app(), who="control", most=MAX_CONNECTIONS, idle_s=IDLE_S, ends_with_client=True, ending_s=ENDING_S
+        )
         try:
             await self._follower.first_look(self._found)
-            await runner.setup()
-            sock = listener("control", self._config.listen, flag="--listen")
-            await web.SockSite(runner, sock, ssl_context=self._tls()).start()
+            where = await port.open("control", self._config.listen, flag="--listen", tls=self._tls())
             if ready is not None:
-                host, port = sock.getsockname()[:2]
-                ready((host, port))
+                ready(where)
             await self._work(_stop_event())
         finally:
             await self._writer.flush()
-            await runner.cleanup()
+            await port.close()
             await self.loop.close()
             self._branch.close()
             self._source.close()
@@ -222,7 +224,7 @@ class Control:
         return context
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST_REPORT_BYTES, middlewares=[_sentences])
+        app = web.Application(client_max_size=LARGEST_REPORT_BYTES)
         routes = app.router
         routes.add_post("/agent/v1/report", self._for(Role.NODE, lambda r, c: self._reports.handle(r, c.name)))
         routes.add_get("/gateway/v1/table", self._for(Role.GATEWAY, lambda r, _: self._tables.get(r)))
@@ -259,19 +261,3 @@ def _stop_event() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-@web.middleware
-async def _sentences(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Every answer that is not good has a sentence; a bug answers 500, is logged, and control goes on."""
-    try:
-        return await handler(request)
-    except web.HTTPException as e:
-        return refusal(
-            e.status, f"{request.method} {request.path} is not answered here", e.reason, "see docs/protocol.md"
-        )
-    except Exception:
-        log.exception("a request to control failed", extra={"path": request.path})
-        return refusal(500, "control failed at this", "it is a bug", "see control's log, and report it")

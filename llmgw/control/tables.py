@@ -14,6 +14,7 @@ from llmgw.core.observed import DemandSeen, Load
 from llmgw.core.table import Demand, Table
 from llmgw.net.answers import refusal
 from llmgw.net.decoding import decode
+from llmgw.net.port import body_of
 
 LONGEST_WAIT_S = 20.0
 SILENT_AFTER_S = 20.0
@@ -72,7 +73,7 @@ class Tables:
     async def demand(self, request: web.Request, gateway: str) -> web.Response:
         """`POST /gateway/v1/demand`."""
         try:
-            demand = decode(await request.read(), Demand)
+            demand = decode(await body_of(request), Demand)
         except msgspec.DecodeError as e:
             return refusal(422, "this demand cannot be read", str(e)[:300], "use this version's gateway")
         last = self._demands.get(gateway)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Bounds:
     """The defaults are those of docs/gateway.md. Tests make them shorter."""
 
+    connections: int = 10_000
+    """Of clients at one time, each with one to an engine; fewer where the process may have fewer descriptors."""
     body_bytes: int = 100 << 20
     """A client's body: as much as llama-server takes. Images come as base64 in JSON."""
     body_idle_s: float = 30.0

@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from llmgw.gateway.bounds import Bounds
+from llmgw.net.port import Door, room, say_seldom
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +309,10 @@ class Listener:
 
     async def open(self, sock: socket.socket) -> tuple[str, int]:
         """Listen on a bound socket; the answer is where that is."""
-        self._server = await asyncio.get_running_loop().create_server(self._connection, sock=sock)
+        loop, most = asyncio.get_running_loop(), room(self._bounds.connections, each=2)
+        say_seldom(loop, "the gateway")
+        door = partial(Door, self._connection, lambda: len(self._manager.connections), most, self._full())
+        self._server = await loop.create_server(door, sock=sock)
         bound = sock.getsockname()
         return bound[0], bound[1]
 
@@ -325,6 +330,11 @@ class Listener:
 
     def _connection(self) -> _Connection:
         return _Connection(self._manager, self._malformed, self._bounds.client_idle_s)
+
+    def _full(self) -> bytes:
+        body = self._malformed(503, "the gateway has as many connections as it can take; come back in a moment")
+        head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: {len(body)}"
+        return f"{head}\r\nContent-Type: application/json\r\n\r\n".encode() + body
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy += 1

@@ -17,12 +17,12 @@ from llmgw.core.holdings import FetchRequest, HoldingState, MirrorHealth
 from llmgw.core.resolved import Ask
 from llmgw.errors import OperatorError, Unreachable
 from llmgw.mirror.fetches import FULL, Conflict, Fetches, NoRoom
-from llmgw.mirror.port import Handler
 from llmgw.mirror.requests import Invalid
 from llmgw.mirror.resolving import Resolver
 from llmgw.mirror.store import Store
 from llmgw.net.answers import refusal
 from llmgw.net.decoding import decode
+from llmgw.net.port import Handler, body_of
 
 T = TypeVar("T")
 
@@ -125,11 +125,7 @@ async def _body(request: web.Request, kind: type[T]) -> T | web.Response:
     if request.content_type != "application/json":
         return refusal(415, "the body is not JSON", "its Content-Type is another", "send application/json")
     try:
-        async with asyncio.timeout(BODY_S):
-            body = await request.read()
-        return decode(body, kind)
-    except TimeoutError:
-        return refusal(408, "the body did not come", f"nothing whole after {BODY_S:g} s", "send it again")
+        return decode(await body_of(request, within_s=BODY_S), kind)
     except msgspec.DecodeError as e:
         return refusal(422, "the request is not understood", str(e), "see docs/mirror.md for its fields", "invalid")
 

@@ -21,12 +21,12 @@ from llmgw.core.holdings import Failure
 from llmgw.errors import Refused
 from llmgw.mirror import api_app, bytes_app, instance
 from llmgw.mirror.fetches import AT_ONCE, SPARE_BYTES, Fetches
-from llmgw.mirror.port import Port
 from llmgw.mirror.resolving import Resolver
 from llmgw.mirror.sources import Sources
 from llmgw.mirror.store import SETTLE_S, Store
 from llmgw.mirror.verifying import verify_one
 from llmgw.net.listen import is_loopback
+from llmgw.net.port import Port
 from llmgw.sources.hub import ENDPOINT
 
 log = logging.getLogger(__name__)
@@ -108,9 +108,9 @@ async def _serve(
     resolver: Resolver,
     ready: Callable[[dict[str, tuple[str, int]]], None] | None,
 ) -> None:
-    data = Port(bytes_app.bytes_app(store), most=bytes_app.MAX_CONNECTIONS)
+    data = Port(bytes_app.bytes_app(store), who="the mirror", most=bytes_app.MAX_CONNECTIONS, each=2)
     management = api_app.api_app(store, fetches, resolver, boot=secrets.token_hex(8), key_sha256=config.api_key_sha256)
-    api = Port(management, most=api_app.MAX_CONNECTIONS)
+    api = Port(management, who="the mirror", most=api_app.MAX_CONNECTIONS)
     over = threading.Event()
     try:
         addresses = {

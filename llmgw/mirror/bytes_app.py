@@ -12,11 +12,11 @@ import msgspec
 from aiohttp import hdrs, web
 
 from llmgw.core.holdings import HoldingState
-from llmgw.mirror.port import Handler
 from llmgw.mirror.records import KeptFile, digest
 from llmgw.mirror.store import Store
 from llmgw.mirror.version import Version
 from llmgw.net.answers import refusal
+from llmgw.net.port import Handler
 
 MAX_CONNECTIONS = 400
 """Two descriptors each, under the usual limit of 1,024."""

@@ -20,6 +20,7 @@ from msgspec import UNSET
 from llmgw.core.observed import NodeSeen
 from llmgw.net.answers import refusal
 from llmgw.net.decoding import decode
+from llmgw.net.port import body_of
 from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, SILENT_AFTER_S, Orders, Report, digest, split_id
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Reports:
     async def handle(self, request: web.Request, node: str) -> web.Response:
         """Answer one report of a node whose key has been checked."""
         try:
-            report = decode(await request.read(), Report)
+            report = decode(await body_of(request), Report)
             _check(report)
         except (msgspec.DecodeError, ValueError) as e:
             return refusal(422, "this report cannot be read", str(e)[:300], "see which version of llmgw-agent this is")

@@ -212,3 +212,49 @@ async def test_control_starts_whatever_somebody_wrote_to_the_status_branch(tmp_p
         await until(lambda: "state: ready" in site.status().get("models/6b/m.yaml", ""))
 
     assert [(r.id, r.action) for r in orders.replicas] == [("k/cpu/0", "run"), ("m/cpu/0", "run")]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"POST /agent/v1/report HTTP/1.1\r\nHost: x\r\nX-Slow: a"])
+async def test_a_connection_without_a_whole_request_is_ended(tmp_path, monkeypatch, sent):
+    monkeypatch.setattr("llmgw.control.app.IDLE_S", 0.2)
+    async with a_control(tmp_path) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_one_connection_too_many_is_told_to_come_back_and_the_others_are_served(tmp_path, monkeypatch):
+    monkeypatch.setattr("llmgw.control.app.MAX_CONNECTIONS", 1)
+    async with a_control(tmp_path) as site:
+        _, kept = await asyncio.open_connection("127.0.0.1", site.port)
+        await until(lambda: _full(site.port))
+        kept.close()
+        answer = await until(lambda: _health(site))
+
+    assert answer.status == 200
+
+
+async def _full(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    said = await reader.read()
+    writer.close()
+    return said.startswith(b"HTTP/1.1 503")
+
+
+async def _health(site):
+    answer = await site.client("operator", "ana").call("GET", "/v1/health")
+    return answer if answer.status == 200 else None
+
+
+async def test_a_report_that_does_not_come_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("llmgw.net.port.BODY_S", 0.2)
+    async with a_control(tmp_path) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        head = b"POST /agent/v1/report HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer node-n1\r\n"
+        writer.write(head + b"Content-Length: 100\r\n\r\n{")
+        async with asyncio.timeout(20):
+            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+        writer.close()

@@ -341,3 +341,16 @@ async def test_each_request_is_one_record_with_the_same_fields(fleet, one):
         (400, "rejected", "", ""),
     ]
     assert all(isinstance(r["total_s"], float) for r in records)
+
+
+async def test_one_connection_too_many_is_told_to_come_back(fleet):
+    await fleet.put_nothing(bounds=Bounds(connections=2))
+    kept = [await asyncio.open_connection("127.0.0.1", fleet.port) for _ in range(2)]
+
+    said = await raw(fleet, POST + b"\r\n")
+
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n")
+    assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
+    for _, writer in kept:
+        writer.close()

@@ -16,8 +16,8 @@ import pytest
 
 from fakes.upstream import gguf
 from llmgw.mirror.bytes_app import bytes_app
-from llmgw.mirror.port import Port
 from llmgw.mirror.store import Store
+from llmgw.net.port import Port
 from llmgw_agent.fetch.download import download
 
 DATA = gguf(3_000_000)
@@ -212,7 +212,7 @@ async def test_an_empty_file_and_one_beyond_four_gigabytes_are_given(held: Any):
         from llmgw.mirror.records import KeptFile
 
         store.verified(version, KeptFile(path, stamp.bytes, "0" * 64, stamp))
-    port = Port(bytes_app(store), most=8)
+    port = Port(bytes_app(store), who="it", most=8)
     host, number = await port.open("it", ("127.0.0.1", 0), flag="--listen")
     base = f"http://{host}:{number}/big/1"
 
@@ -271,7 +271,7 @@ class TestClients:
         from llmgw.mirror.verifying import verify_one
 
         assert verify_one(store, stop=lambda: False)
-        port = Port(bytes_app(store, window_s=0.5), most=4, idle_s=0.5)
+        port = Port(bytes_app(store, window_s=0.5), who="it", most=4, idle_s=0.5)
         yield await port.open("it", ("127.0.0.1", 0), flag="--listen")
         await port.close()
 
