@@ -87,6 +87,11 @@ class Replica:
         return spec
 
     @property
+    def _is_locked(self) -> bool:
+        """Whether an engine serves here whose key nobody has any more."""
+        return self.state in {State.READY, State.DRAINING} and self.started is not None and not self.started.key
+
+    @property
     def stuck(self) -> bool:
         """Whether something of it is left that could not be ended."""
         return self.dossier is not None and self.dossier.cause == "stuck"
@@ -100,7 +105,8 @@ class Replica:
                 return
             raised = order.attempt > self.order.attempt
             self.order = order
-            self.tell(Event.RUN)
+            # One whose key is lost refuses everybody: it finishes what it has, and is started again.
+            self.tell(Event.DRAIN if self._is_locked else Event.RUN)
             if raised:
                 self.attempts = max(self.attempts, order.attempt)
                 self.tell(Event.AGAIN)

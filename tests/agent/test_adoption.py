@@ -248,6 +248,23 @@ async def test_an_engine_without_record_and_orders_is_told_by_its_command_line(a
     assert (after.fingerprint, after.key) == ("", "")
 
 
+async def test_an_engine_whose_key_is_lost_for_good_is_started_again_once_that_is_ordered(agents, control):
+    # It refuses every request, and would do so as long as it is kept.
+    control.order(agents.order(drain_timeout_s=0.5))
+    await agents.start()
+    before = await control.sees(Phase.READY)
+    await agents.stop()
+    shutil.rmtree(agents.settings.state / "replicas")
+    control.report = None
+
+    await agents.start()
+
+    await until(lambda: (r := control.replica("m/cpu/0")) and r.phase is Phase.READY and r.key)
+    after = await control.sees(Phase.READY)
+    assert (after.attempts, after.key != before.key) == (0, True)
+    assert list(agents.processes()) == [after.pid]
+
+
 async def test_an_engine_without_a_record_that_is_not_ordered_any_more_is_drained(agents, control):
     control.order(agents.order())
     await agents.start()
