@@ -19,7 +19,7 @@ from llmgw.core.actions import Fetch, Plan, Remove
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
-from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.observed import DemandSeen, Load, NodeSeen, Observed
 from llmgw.core.wanted import Wanted
 from llmgw.units import GIB
 from llmgw_agent.protocol import (
@@ -81,6 +81,10 @@ class World:
         self.mirror_dark_until = 0.0
         self.plan: Plan | None = None
         self.removed: list[str] = []
+        self.asked: dict[str, int] = {}
+        """Requests of each model at any time."""
+        self.ended: dict[str, float] = {}
+        """When one was last asked."""
 
     def odds(self, chance: float) -> bool:
         return not self.calm and self.dice.random() < chance
@@ -97,7 +101,20 @@ class World:
             nodes.append(structs.replace(seen, age_s=age))
         dark = self.now < self.mirror_dark_until
         mirror = None if dark or self.mirror is None else MirrorSeen(tuple(self.mirror[k] for k in sorted(self.mirror)))
-        return Observed(tuple(nodes), mirror)
+        return Observed(tuple(nodes), mirror, self._demand())
+
+    def _demand(self) -> DemandSeen:
+        """What gateways say: now and then something else than what is, or nothing."""
+        loads = {name: self._load(name) for name in self.asked} if self.asked else {}
+        return DemandSeen(loads, ("g1",), whole=False) if self.odds(0.05) else DemandSeen(loads)
+
+    def _load(self, name: str) -> Load:
+        active = self.asked[name] if self.calm else self.dice.choice([0, 0, 1, self.asked[name], 9])
+        serves = any(rid.startswith(f"{name}/") for rid in self.ready())
+        if active:
+            self.ended[name] = self.now
+        idle = self.now - self.ended[name] if name in self.ended else None
+        return Load(0, active, idle) if serves else Load(active, 0, idle)
 
     def _report(self, m: Machine) -> NodeSeen:
         inventory = Inventory(

@@ -1,6 +1,7 @@
 """Simulated fleets: however it went, a calm fleet ends as asked, with nothing left behind, and idle."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from fleets import model, profile, wanting
@@ -52,6 +53,59 @@ def test_however_it_went_a_calm_fleet_ends_as_asked(seed):
     assert len(w.there()) == 6, f"seed {seed}: {w.there()}"
     assert w.one_pass(asked).empty, f"seed {seed}: settled, and still busy"
     assert said == [], f"seed {seed}"
+
+
+def sharing(*, context=4096, guaranteed=0, least=0):
+    """Models of three classes that do not all fit, one of them on demand, two with a change in common."""
+    always = model("always", profiles=[profile(replicas=2, memory_gib=2)], context_length=context)
+    other = model("other", profiles=[profile(replicas=1, memory_gib=1)], context_length=context)
+    first = model("first", profiles=[profile(replicas=guaranteed, memory_gib=4)], **{"class": "guaranteed"})
+    scaling = {"min": least, "max": 3, "window": 0, "target": {"slots": 1}, "down_delay": 60, "idle_timeout": 120}
+    asked = model("asked", profiles=[profile(replicas=None, memory_gib=2)], scaling=scaling)
+    policy = {"soak": 60, "quotas": [{"class": "opportunistic", "replicas": 2}]}
+    wanted = wanting(always, other, first, asked, nodes=NODES, node_grace="5m", policy=policy)
+    shared = {n: replace(w, shared=f"context {context}") for n, w in wanted.models.items() if n in ("always", "other")}
+    return replace(wanted, models={**wanted.models, **shared})
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("seed", range(12))
+def test_models_that_share_too_little_room_end_as_asked_by_class_and_demand(seed):
+    w = World(seed, NODES, memory_gib=5)
+    w.asked = {"asked": 4}
+    asked = sharing()
+    for t in range(330):
+        if t == 40:
+            asked = sharing(guaranteed=1)
+        if t == 60:
+            asked = sharing(guaranteed=1, context=8192)
+        if t == 70 and seed % 2:
+            w.lose_memory()
+        w.calm = t >= 110
+        if t == 110:
+            asked = sharing(guaranteed=1, context=2048)
+        w.one_pass(asked)
+        assert w.overfull() == [], f"seed {seed}, pass {t}"
+        w.tick()
+
+    said = [h.sentence for h in w.plan.held]
+    assert Counter(r.rsplit("/", 1)[0] for r in w.ready()) == {
+        "always/cpu": 2,
+        "other/cpu": 1,
+        "first/cpu": 1,
+        "asked/cpu": 2,
+    }, f"seed {seed}: {said}"
+    assert len(w.there()) == 6, f"seed {seed}: {w.there()}"
+    assert w.one_pass(asked).empty, f"seed {seed}: settled, and still busy"
+    assert said == [], f"seed {seed}"
+
+    # Nobody asks any more: the last one stops, and nothing else moves.
+    w.asked = {"asked": 0}
+    for _ in range(80):
+        w.one_pass(asked)
+        w.tick()
+    assert not any(r.startswith("asked/") for r in w.ready()), f"seed {seed}"
+    assert len(w.there()) == 4, f"seed {seed}: {w.there()}"
 
 
 @pytest.mark.sim
