@@ -35,6 +35,15 @@ class Followed:
     wanted: Wanted | None
     """None: no server.yaml has been good yet, and none is known from before."""
     problems: tuple[Problem, ...]
+    unread: tuple[str, ...] = ()
+    """Files that may hold any model: while there are some, none is removed."""
+
+    @property
+    def standstill(self) -> str:
+        """Why nothing is removed, as a sentence. Empty: what is not asked for any more is."""
+        more = f" and {len(self.unread) - 3} more" if len(self.unread) > 3 else ""
+        paths = f"{', '.join(self.unread[:3])}{more}"
+        return f"no model is removed while {paths} cannot be read; repair or remove it" if self.unread else ""
 
 
 class Follower:
@@ -184,4 +193,4 @@ class Follower:
         self._snapshot = snapshot
         self._last = wanted or self._last
         log.info("commit %s is wanted", snapshot.commit[:12], extra={"problems": len(catalog.problems)})
-        return Followed(snapshot.commit, wanted, catalog.problems)
+        return Followed(snapshot.commit, wanted, catalog.problems, catalog.unreadable_paths)

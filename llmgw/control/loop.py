@@ -13,6 +13,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from msgspec import structs
+
 from llmgw.actuators.mirror import Mirror
 from llmgw.actuators.orders import compose
 from llmgw.control.follow import Followed
@@ -27,7 +29,7 @@ from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import survey
 from llmgw.core.serving import table
-from llmgw.core.status import status
+from llmgw.core.status import FleetStatus, status
 from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.fleet import Reports
@@ -114,6 +116,12 @@ class Loop:
         gateways = [g.name for g in wanted.server.gateways] if wanted else []
         return Observed(self.reports.seen(names), self._mirror_seen, self._tables.demand_seen(gateways))
 
+    def status(self, wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatus:
+        """What is, and what all of it is held by."""
+        said = status(wanted, seen, plan, now)
+        why = self.followed.standstill if self.followed else ""
+        return structs.replace(said, held=(*said.held, why)) if why else said
+
     async def run(self) -> None:
         """Pass for ever."""
         while True:
@@ -139,7 +147,7 @@ class Loop:
             return
         now, seen = self.now(), self.observe()
         plan = decide(wanted, seen, self.memory, now)
-        said = status(wanted, seen, plan, now)
+        said = self.status(wanted, seen, plan, now)
         if plan.settled:
             # All of it is made before any of it is sent: half of a pass is none.
             orders, memory = compose(wanted, seen, plan, now)

@@ -12,7 +12,6 @@ from llmgw.control.follow import Follower
 from llmgw.control.loop import Loop
 from llmgw.control.writer import Writer
 from llmgw.core.live import Live, SeenNow, specs, without_keys
-from llmgw.core.status import status
 
 
 class Health(Struct, frozen=True):
@@ -41,7 +40,7 @@ class Operators:
         seen = loop.observe()
         now = None
         if wanted is not None and loop.plan is not None:
-            now = status(wanted, seen, loop.plan, loop.now())
+            now = loop.status(wanted, seen, loop.plan, loop.now())
         mine = (*loop.trouble, self._follower.trouble, self._writer.trouble, *loop.reports.trouble())
         trouble = tuple(t for t in mine if t)
         return _json(Live(now, loop.plan.held if loop.plan else (), without_keys(seen), trouble))

@@ -258,3 +258,19 @@ async def test_a_report_that_does_not_come_is_not_waited_for_for_ever(tmp_path, 
         async with asyncio.timeout(20):
             assert (await reader.read()).startswith(b"HTTP/1.1 408")
         writer.close()
+
+
+async def test_a_file_that_cannot_be_read_is_said_to_hold_every_removal(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model(), "k": a_model("k")}) as site:
+        node = site.node()
+        task = await serving(site, node)
+        site.push(huge=b"# " + b"x" * 300_000, k=None)
+        said = "no model is removed while catalog/huge.yaml cannot be read; repair or remove it"
+        page = await until(lambda: said in site.status().get("README.md", "") and site.status())
+        live = await site.client("operator", "ana").call("GET", "/v1/status")
+        site.push(huge=None)
+        await until(lambda: said not in site.status()["README.md"])
+        task.cancel()
+
+    assert page["summary.yaml"].count(said) == 1
+    assert said in live.body.decode()
