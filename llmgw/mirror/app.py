@@ -87,7 +87,10 @@ async def serve(config: MirrorConfig, *, ready: Callable[[dict[str, tuple[str, i
     resolver = Resolver(store, sources)
     fetches = Fetches(store, sources, spare_bytes=config.spare_bytes)
     store.make_folders()
-    mine = instance.claim(store.state / "instance.json")
+    try:
+        mine = instance.claim(store.state / "instance.json")
+    except OSError as e:
+        raise store.unusable(e) from e
     try:
         try:
             await asyncio.to_thread(store.open)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from llmgw.core.holdings import Failure, FetchRequest, Holding, HoldingState, WantedFile
-from llmgw.mirror import weights
+from llmgw.mirror import names, weights
 from llmgw.mirror.records import KeptFile, Record
 from llmgw.mirror.requests import where_from
 from llmgw.mirror.sources import Sources
@@ -53,7 +53,14 @@ class Job:
     @classmethod
     def load(cls, folder: Path) -> Job:
         """Raises OSError or msgspec.DecodeError: there is none that can be gone on with."""
-        return cls(folder, decode((folder / "journal.json").read_bytes(), Journal))
+        journal = decode((folder / "journal.json").read_bytes(), Journal)
+        asked = journal.request
+        paths = {f.path for f in asked.files}
+        wrong = [*names.name_problems(asked.name, asked.version), *names.path_problems(sorted(paths))]
+        if wrong or not paths or not paths >= {f.path for f in journal.done}:
+            # These become paths: what a request is refused for, a file of ours may not say either.
+            raise msgspec.DecodeError("it names what no request can")
+        return cls(folder, journal)
 
     @property
     def key(self) -> str:

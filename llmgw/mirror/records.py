@@ -74,6 +74,8 @@ class Records:
         for path in sorted(self._folder.glob("*/*.json")):
             try:
                 record = decode(path.read_bytes(), Record)
+                if self._path(record.name, record.version) != path:
+                    raise msgspec.DecodeError(f"it is of {record.key!a}")  # noqa: TRY301 - one way to leave it out
             except (OSError, msgspec.DecodeError) as e:
                 log.warning("the record %s cannot be read and is not used: %s", path, e)
                 continue
@@ -90,7 +92,8 @@ class Records:
 
     def forget(self, name: str, version: str) -> None:
         path = self._path(name, version)
-        path.unlink(missing_ok=True)
+        with suppress(IsADirectoryError):  # not ours
+            path.unlink(missing_ok=True)
         with suppress(OSError):  # other versions have records there
             path.parent.rmdir()
 

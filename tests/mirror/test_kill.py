@@ -194,7 +194,14 @@ def test_a_port_in_use_is_said_with_who_has_it(nursery: Nursery, tmp_path: Path)
 
 
 def test_what_one_process_left_half_written_is_put_aside(nursery: Nursery, tmp_path: Path):
-    for name, journal in (("0f.1", None), ("0f.2", b'{"request": {"name"'), ("0f.3", b"[]")):
+    empty = b'{"request": {"name": "m", "version": "1"}}'
+    strange = (
+        b'{"request": {"name": "m", "version": "1", "files": [{"path": "a.gguf", "url": "file:///a"}]},'
+        b' "done": [{"path": "b.gguf", "bytes": 1, "sha256": ""}]}'
+    )
+    elsewhere = b'{"request": {"name": "m", "version": "1", "files": [{"path": "../a.gguf", "url": "file:///a"}]}}'
+    left = [None, b'{"request": {"name"', b"[]", b"[" * 200_000, empty, strange, elsewhere]
+    for name, journal in ((f"0f.{n}", journal) for n, journal in enumerate(left)):
         folder = tmp_path / "models/_incoming" / name
         (folder / "tree").mkdir(parents=True)
         (folder / "tree/m.gguf").write_bytes(b"x")
@@ -205,5 +212,5 @@ def test_what_one_process_left_half_written_is_put_aside(nursery: Nursery, tmp_p
 
     assert show(mirror)["state"] == "none"
     mirror.end(signal.SIGTERM)
-    assert len(list((tmp_path / "models/_quarantine").iterdir())) == 3
+    assert len(list((tmp_path / "models/_quarantine").iterdir())) == len(left)
     assert list((tmp_path / "models/_incoming").iterdir()) == []

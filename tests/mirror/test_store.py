@@ -380,9 +380,17 @@ class TestPublishing:
         assert opened(root).versions() == []
         assert not (root / "_state/m").exists()
 
-    def test_a_record_that_cannot_be_read_costs_a_hashing_and_no_version(self, root: Path, store: Store):
+    @pytest.mark.parametrize(
+        "data",
+        [
+            pytest.param(b"{", id="not JSON"),
+            pytest.param(b"[" * 200_000, id="nested without end"),
+            pytest.param(b'{"name": "../../x", "version": "1"}', id="of a version elsewhere"),
+        ],
+    )
+    def test_a_record_that_cannot_be_read_costs_a_hashing_and_no_version(self, root: Path, store: Store, data: bytes):
         store.publish(self.tree(store, 0), self.record(0))
-        (root / "_state/m/1.json").write_text("{")
+        (root / "_state/m/1.json").write_bytes(data)
 
         assert [(v.record.key, v.state) for v in opened(root).versions()] == [("m/1", "verifying")]
 
