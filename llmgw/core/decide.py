@@ -25,7 +25,7 @@ from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.rooms import Rooms
 from llmgw.core.spots import find_spots
-from llmgw.core.suspects import faulty_cards, suspect_nodes
+from llmgw.core.suspects import disobeying, faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
 from llmgw.core.waves import take_turns
 from llmgw_agent.protocol import Action, Phase, split_id
@@ -68,7 +68,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     spots = find_spots(turns, wanted, fleet, weights, seen.demand, memory, now, suspects)
 
     # 8. The whole that should be, and why.
-    doubts = (*suspects.values(), *faulty_cards(fleet))
+    doubts = (*suspects.values(), *faulty_cards(fleet), *disobeying(fleet))
     return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures), doubts)
 
 

@@ -22,6 +22,8 @@ class NodeSeen(Struct, frozen=True):
     obeyed: tuple[int, int] = (0, 0)
     """Epoch and seq of the orders it has carried out."""
     agent_version: str = ""
+    trouble: str = ""
+    """Why its agent does not obey its orders: a sentence. Empty: it does."""
 
 
 class Load(Struct, frozen=True, omit_defaults=True):

@@ -48,6 +48,14 @@ def suspect_nodes(fleet: Fleet, failures: Mapping[str, Failures]) -> dict[str, H
     }
 
 
+def disobeying(fleet: Fleet) -> Iterator[Held]:
+    """Nodes whose agent says that it cannot do what it is told."""
+    for node in fleet.nodes.values():
+        if node.seen.trouble and node.standing is Standing.USABLE:
+            why = f"it does not obey its orders: {node.seen.trouble}"
+            yield Held(node.name, why, next="see its agent's log; what runs there goes on", stalled=True)
+
+
 def faulty_cards(fleet: Fleet) -> Iterator[Held]:
     """Cards whose driver reports errors: nothing new is put on them, and what serves there is named."""
     for name, node in fleet.nodes.items():

@@ -93,6 +93,7 @@ class Reports:
             versions=() if report.versions is UNSET else report.versions,
             obeyed=known.obeyed,
             agent_version=report.agent_version,
+            trouble="" if report.trouble is UNSET else report.trouble,
         )
 
     async def publish(self, orders: Mapping[str, Orders]) -> None:

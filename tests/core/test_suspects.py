@@ -123,3 +123,16 @@ def test_without_room_elsewhere_the_reason_says_what_is_wrong_with_the_card():
     plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", cards=[bad]),)), SETTLED, NOW)
 
     assert "n1: 1 l40s-48g short of 1, GPU-0 has xid 79" in " ".join(h.detail for h in plan.held)
+
+
+def test_a_node_that_does_not_obey_is_said_to_with_why():
+    of = model(cpu=1)
+    told = structs.replace(node("n1", replica("m/cpu/0", of)), trouble="its disk is full, and orders are not written")
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((told,)), SETTLED, NOW)
+
+    assert [h.sentence for h in plan.held] == [
+        "n1: it does not obey its orders: its disk is full, and orders are not written; "
+        "see its agent's log; what runs there goes on"
+    ]
+    assert moves(plan) == []
