@@ -103,7 +103,7 @@ class Author:
                 self._run(("branch", "--quiet", "--delete", "--force", branch), ASK_S)
             raise Refused(
                 f"{', '.join(paths)} is edited and not committed",
-                why=_words(told) or "a hook refused it and gave no reason",
+                why=_words(told) or _ended(told),
                 do="mend what it names and commit, or take the edit back: git restore -- " + " ".join(paths),
             )
         left = tuple(sorted(name for name in staged if name and name not in paths))
@@ -159,7 +159,7 @@ class Author:
         if told.returncode:
             raise Refused(
                 what or f"git {words[0]} failed",
-                why=_words(told),
+                why=_words(told) or _ended(told),
                 do="see what git says of it",
             )
         return told.stdout.rstrip("\n")
@@ -190,6 +190,13 @@ class Author:
             ) from None
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 1, "", f"git {words[0]} did not end within {within_s:.0f} s")
+
+
+def _ended(told: subprocess.CompletedProcess[str]) -> str:
+    """How a git that said nothing ended. One that was killed may have left its lock behind."""
+    if told.returncode < 0:
+        return f"signal {-told.returncode} ended git; where .git/index.lock is left and no git runs, remove it"
+    return "a hook refused it and gave no reason"
 
 
 def _words(told: subprocess.CompletedProcess[str]) -> str:
