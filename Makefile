@@ -33,7 +33,7 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/llmgw demo $(if $(ONCE),--once)
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
 
 # The same as in `make test`, for a minute: whatever a repository holds, only problems come out.
 fuzz: $(VENV)/test.stamp

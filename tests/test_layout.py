@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,22 @@ def named(path):
     return str(path.relative_to(ROOT))
 
 
+@cache
+def tree(path):
+    """A file's syntax tree, read once for all that is asked of it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path):
     """Every module a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found = []
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return found
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=named)
@@ -44,7 +53,7 @@ def test_a_module_has_one_noun_and_at_most_six_hundred_lines(path):
 def test_the_core_touches_no_clock_file_socket_log_or_chance(path):
     known = {"datetime"} if named(path) == "llmgw/core/schedule.py" else set()  # the one that knows of days and zones
     roots = {name for name in imports(path) if name in WORLDLY - known or name.split(".")[0] in WORLDLY - known}
-    opened = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and _name(n.func) == "open"]
+    opened = [n for n in ast.walk(tree(path)) if isinstance(n, ast.Call) and _name(n.func) == "open"]
 
     assert not roots
     assert not opened
@@ -74,9 +83,7 @@ def test_the_agent_stands_alone(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_every_module_says_what_it_is(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-
-    assert ast.get_docstring(tree), "it has no docstring"
+    assert ast.get_docstring(tree(path)), "it has no docstring"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=named)

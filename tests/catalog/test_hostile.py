@@ -70,6 +70,9 @@ BOMBS = {
 }
 
 
+EVERY_WAY = ("a billion laughs", "deep blocks", "a long text", "no UTF-8", "only tags", "a number beyond any")
+
+
 def read(data: bytes):
     """All problems of the three readings of a file."""
     return (
@@ -82,13 +85,14 @@ def read(data: bytes):
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_hostile_file_is_a_problem_at_once(bomb):
     began = time.process_time()
-    problems = read(BOMBS[bomb])
+    # What is read as a model goes through all of it; a few are read as the other kinds of file too.
+    problems = read(BOMBS[bomb]) if bomb in EVERY_WAY else read_models("catalog/a.yaml", BOMBS[bomb]).problems
     took = time.process_time() - began
 
     assert problems
     assert len(problems) <= 3 * 101
     assert all(len(str(p)) < 2000 and str(p).replace("\n", "").isprintable() for p in problems)
-    # Three readings take about a second; what is quadratic in such a file takes minutes.
+    # One reading takes well under a second; what is quadratic in such a file takes minutes.
     assert took < 20.0
 
 

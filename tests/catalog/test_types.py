@@ -204,7 +204,9 @@ def test_a_rule_does_not_judge_what_was_refused_for_its_type():
 
 
 def test_an_alias_in_a_file_is_said_once_and_not_as_a_wrong_value_too():
-    text = b"name: a\nsource: *x\ncontext_length: 1\nprofiles: [{<<: {parallel: 2}, name: b, engine: vllm, replicas: 1}]\n"
+    text = (
+        b"name: a\nsource: *x\ncontext_length: 1\nprofiles: [{<<: {parallel: 2}, name: b, engine: vllm, replicas: 1}]\n"
+    )
 
     assert [p.what for p in read_models(PATH, text).problems] == [
         "an alias `*x` is in the file",

@@ -125,7 +125,7 @@ def test_check_opens_no_connection(site, monkeypatch):
 
     assert code == Exit.PROBLEM
     assert out == (
-        "catalog/coder.yaml:1:1: the revision of coder moves\n"
+        "catalog/coder.yaml:12:11: the revision of coder moves\n"
         "  because main may be another commit tomorrow, and nothing says which one was meant\n"
         "  next: pin it: llmgw lock coder\n"
         "1 problem\n"

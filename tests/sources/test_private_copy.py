@@ -194,7 +194,7 @@ def test_a_repository_over_the_budget_is_refused_and_the_last_good_stays(
     source.close()
 
 
-def test_300_fetches_stay_within_few_descriptors(fleet: Fleet, server: GitServer, tmp_path: Path):
+def test_120_fetches_stay_within_few_descriptors(fleet: Fleet, server: GitServer, tmp_path: Path):
     # In a process of its own, which may open 64 files: the library keeps four
     # for each pack it reads, and a fetch makes a pack.
     program = """
@@ -210,7 +210,7 @@ source.close()
 """
     server.protocol_2 = False
     state = tmp_path / "state"
-    stream = b"".join(one_change(n, fleet.time + n) for n in range(301))
+    stream = b"".join(one_change(n, fleet.time + n) for n in range(121))
     fleet.bare("fast-import", "--quiet", stdin=stream)
     commits = fleet.bare("rev-list", "--reverse", "main").split()[1:]
     with subprocess.Popen(
