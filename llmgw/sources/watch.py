@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 from watchfiles import awatch
@@ -48,12 +49,15 @@ async def changes(
     news = asyncio.Event()
     watcher: asyncio.Task[None] | None = None
     marks: _Marks = {}
+    held: list[int] = []
     try:
         while True:
             now = await asyncio.to_thread(_marks, watched)
             if now != marks:
                 # What is watched is a folder and no name: one that was made anew under the same name is another.
                 await _ended(watcher)
+                _let_go(held)
+                held = _hold(now)
                 watcher = asyncio.create_task(_watch(tuple(now), news)) if now else None
                 if marks:
                     news.set()  # what happened in between was seen by nobody
@@ -67,6 +71,21 @@ async def changes(
             yield
     finally:
         await _ended(watcher)
+        _let_go(held)
+
+
+def _hold(paths: Iterable[Path]) -> list[int]:
+    """Keep each folder open, so that no other has its number while it is watched, removed or not."""
+    held = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            held.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    return held
+
+
+def _let_go(held: list[int]) -> None:
+    while held:
+        os.close(held.pop())
 
 
 def _marks(watched: Callable[[], Sequence[Path]]) -> _Marks:

@@ -20,7 +20,7 @@ from llmgw.sources.wire import Throttled
 pytestmark = pytest.mark.needs_git
 
 SECRET = "s3cr3t-t0ken"
-QUICK = Limits(connect_s=1, read_s=0.3, total_s=0.6)
+QUICK = Limits(connect_s=4, read_s=1, total_s=4)
 
 
 def follow(url: str, state: Path, token_file: Path | None = None, limits: Limits = QUICK) -> Source:
@@ -69,7 +69,7 @@ def refs(body: bytes) -> Fault:
         pytest.param(Fault(hang=True), Unreachable, "it stopped answering", id="hangs"),
         pytest.param(Fault(cut_after=0), Unreachable, "the connection broke", id="cut at once"),
         pytest.param(Fault(cut_after=30), Unreachable, "the connection broke", id="cut in the middle"),
-        pytest.param(Fault(trickle_s=0.05), Unreachable, "it did not finish within 1 s", id="a byte now and then"),
+        pytest.param(Fault(trickle_s=0.05), Unreachable, "it did not finish within 4 s", id="a byte now and then"),
         pytest.param(A_PAGE, Refused, "what answers there is not git over HTTP", id="a page"),
         pytest.param(IN_CIRCLES, Unreachable, "it redirects in circles", id="redirects in circles"),
         pytest.param(refs(b"zzzz not git"), Unreachable, "what it sends makes no sense", id="nonsense"),

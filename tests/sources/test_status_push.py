@@ -89,7 +89,7 @@ def test_a_push_whose_answer_was_lost_is_found_to_be_done(fleet: Fleet, server: 
 def test_a_push_that_fails_is_said_and_the_next_one_is_made(
     fleet: Fleet, server: GitServer, remote: str, opens: Open, fault: Fault, error: type[Exception]
 ):
-    status = opens(remote, limits=Limits(connect_s=1, read_s=0.3, total_s=1))
+    status = opens(remote, limits=Limits(connect_s=4, read_s=1, total_s=4))
     first = write(status)
     server.fault = fault
     with pytest.raises(error):

@@ -252,7 +252,7 @@ def test_a_watch_that_is_cancelled_leaves_no_thread_behind(fleet: Fleet):
     deadline = time.monotonic() + SOON_S
     while threading.active_count() > before and time.monotonic() < deadline:
         threading.Event().wait(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_a_watch_that_is_idle_costs_next_to_nothing(fleet: Fleet):
