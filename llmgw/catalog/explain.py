@@ -119,7 +119,7 @@ def _unfit(kind: type[Strict], document: Document, base: Steps, loc: Steps, foun
         else f"{schema.noun(part)} cannot be {_shown(found, raw)}"
     )
     sort = _SORTS[type(found)]
-    right_sort = sort in {_TYPES.get(choice.get("type", "")) for choice in part.get("anyOf", (part,))}
+    right_sort = sort in {_TYPES.get(name) for choice in part.get("anyOf", (part,)) for name in schema.types(choice)}
     # Where the sort is right and the value is not, saying the sort would only distract.
     why = f"{wants} belongs here" if right_sort else f"it is {sort}, and {wants} belongs here"
     return Finding(at, what, why, _advice(part, found, raw, right_sort=right_sort))
@@ -147,7 +147,7 @@ def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: boo
         return f"write it as a list: [{shorten(raw)}]"
     if sort == "object":
         return "write its keys on lines of their own, indented"
-    if sort in {"integer", "number", "boolean"}:
+    if isinstance(sort, str) and sort in {"integer", "number", "boolean"}:
         if isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]:
             return f"write it without quotes: {shorten(found)}"
         return "write one in that range" if right_sort else "write one"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from llmgw.catalog import fleet, rules
@@ -136,10 +136,20 @@ def read_models(path: str, data: bytes, shared: Shared = NO_SHARED) -> ModelFile
         data: what is in it.
         shared: what server.yaml says that models are read with.
     """
-    document = parse(data)
-    bases = _bases(document)
-    claims = tuple(claim for base in bases for claim in _claims(path, document, base))
-    names = {claim.at: claim.model for claim in claims}
+    file = ModelFile(path, models=(), problems=(), claims=(), readable=False)
+    try:
+        document = parse(data)
+        bases = _bases(document)
+        claims = tuple(claim for base in bases for claim in _claims(path, document, base))
+        named_all = document.whole and bool(bases) and len({claim.at for claim in claims}) == len(bases)
+        file = replace(file, claims=claims, readable=named_all)
+        return _models(file, document, bases, shared)
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one file is no fault of the others
+        return replace(file, problems=(_fault(path, error, *file.names),))
+
+
+def _models(file: ModelFile, document: Document, bases: list[Steps], shared: Shared) -> ModelFile:
+    path, names = file.path, {claim.at: claim.model for claim in file.claims}
     document, found = apply(shared, document, bases) if document.whole else (document, [])
 
     def check(model: Model) -> Iterator[Finding]:
@@ -150,12 +160,10 @@ def read_models(path: str, data: bytes, shared: Shared = NO_SHARED) -> ModelFile
     far = [(document.origin(f.at), f) for f in found]
     depth = len(next(iter(names), ()))
     strays = {Stray(at, f.what, f.why, f.do, names.get(f.at[:depth], "")) for at, f in far if at is not None}
-    return ModelFile(
-        path,
+    return replace(
+        file,
         models=tuple(_entry(shared, path, document, base, model) for base, model in good.items()),
         problems=_problems(path, document, [f for at, f in far if at is None], names),
-        claims=claims,
-        readable=document.whole and bool(bases) and len(names) == len(bases),
         strays=tuple(sorted(strays, key=repr)),
         notes=_notes(path, document, good),
     )
@@ -168,7 +176,13 @@ def _entry(shared: Shared, path: str, document: Document, base: Steps, model: Mo
 
 def read_keys(path: str, data: bytes) -> KeyFile:
     """One file under keys/: a client key, or a list of keys."""
-    document = parse(data)
+    try:
+        return _keys(path, parse(data))
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one file is no fault of the others
+        return KeyFile(path, (), (_fault(path, error),))
+
+
+def _keys(path: str, document: Document) -> KeyFile:
     good, found = _read(ClientKey, document, rules.key_problems, [])
     entries = tuple(KeyEntry(key, path, document.place(base)) for base, key in good.items())
     return KeyFile(path, entries, _problems(path, document, found, {}), _notes(path, document, good))
@@ -176,7 +190,15 @@ def read_keys(path: str, data: bytes) -> KeyFile:
 
 def read_lock(path: str, data: bytes) -> LockFile:
     """One file under locks/: what one model's source was found to be."""
-    document, read = parse(data), LockFile(path, None, ())
+    read = LockFile(path, None, ())
+    try:
+        return _lock(read, parse(data))
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one file is no fault of the others
+        return read._replace(problems=(_fault(path, error, read.model),))
+
+
+def _lock(read: LockFile, document: Document) -> LockFile:
+    path = read.path
     again = f"llmgw lock {read.model}"
     lock, found = None, list(document.findings)
     if document.whole and document.value is None:
@@ -198,7 +220,14 @@ def read_server(data: bytes) -> tuple[Server | None, tuple[Problem, ...]]:
 
 def read_server_file(data: bytes) -> ServerFile:
     """server.yaml, and what models are read with even where it has a problem elsewhere."""
-    document = parse(data, SERVER_FILE)
+    try:
+        return _server(parse(data, SERVER_FILE))
+    except Exception as error:  # noqa: BLE001 - the fleet goes on as it last was known
+        unread = Document(None, (), whole=False)
+        return ServerFile(None, (_fault(SERVER, error),), (), Shared(known=False), unread)
+
+
+def _server(document: Document) -> ServerFile:
     server, found = None, list(document.findings)
     if document.whole:
         server, more = fit(Server, document, (), fleet.server_problems, MOST_FINDINGS)
@@ -278,6 +307,19 @@ def _read(
             if value is not None and not lacks and not spoiled & {base, ()}:
                 good[base] = value
     return good, found
+
+
+def _fault(path: str, error: Exception, *models: str) -> Problem:
+    """The problem of a file that llmgw itself fails to read."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    # Never its text, which may quote the file.
+    kind = type(error).__name__
+    spot = f"{trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}" if trace else "an unknown place"
+    why = f"reading it ends in {kind} at {spot}, which is a fault of llmgw and not of the file"
+    do = "report it with this line; until then write the part that was changed last in another way"
+    return Problem(path, 1, 1, "internal error", why, do, models[0] if len(models) == 1 else "")
 
 
 def _problems(path: str, document: Document, found: list[Finding], names: Mapping[Steps, str]) -> tuple[Problem, ...]:

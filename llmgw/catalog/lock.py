@@ -23,8 +23,14 @@ MOST_FILES = 1000
 """Of one version: a lock is read with every commit."""
 
 _SCALAR = {"type": ["boolean", "number", "string"]}
-_FIGURES: dict[str, Any] = {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR, "maxItems": 4096}]}
-_WORDS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_FIGURES: dict[str, Any] = {
+    "anyOf": [_SCALAR, {"type": "array", "items": _SCALAR, "maxItems": 4096}],
+    "words": "a finite number, a text, true or false, or a list of these",
+}
+_WORDS: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    "words": "text, or a list of texts",
+}
 
 HEAD = "# Written by `llmgw lock`. Change the model and lock it again rather than this file.\n"
 

@@ -22,6 +22,8 @@ from llmgw.catalog.server import Server
 Schema: TypeAlias = dict[str, Any]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+WORDS = "words"
+"""A keyword of our own: what a type takes, where no other keyword is put into words."""
 _BOUNDS = ("minimum", "exclusiveMinimum", "maximum")
 _KEYWORDS = {"ge": "minimum", "le": "maximum"}
 """pydantic leaves a bound that stands after a validator of ours under its own name."""
@@ -91,6 +93,12 @@ def _follow(whole: Schema, part: Schema) -> Schema:
     return {**meant, **{key: part[key] for key in ("description", "default") if key in part}}
 
 
+def types(part: Schema) -> tuple[str, ...]:
+    """The types that a part of a schema names: one, several, or none."""
+    named = part.get("type", ())
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
 def expected(part: Schema, whole: Schema) -> str:
     """What a value should be, in words: `a whole number from 1 to 64`."""
     part = _follow(whole, part)
@@ -115,7 +123,8 @@ def expected(part: Schema, whole: Schema) -> str:
             return f"a mapping with the keys of {noun(part)}" if "title" in part else "a mapping of text to text"
         case _:
             limit = part.get("maxLength")
-            return f"text of at most {limit} characters" if limit else "text"
+            words: str = part.get(WORDS, f"text of at most {limit} characters" if limit else "text")
+            return words
 
 
 def noun(part: Schema) -> str:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from catalog.written import KEY, MODEL, SERVER, WIDE, WIDE_KEY, WIDE_SERVER, as_yaml, changed
+from catalog.written import KEY, LOCK, MODEL, SERVER, WIDE, WIDE_KEY, WIDE_SERVER, as_yaml, changed
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("LLMGW_FUZZ_S", "6"))
 """How long new repositories are made up: a minute in `make fuzz`."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CORPUS = [as_yaml(value) for value in (MODEL, WIDE, SERVER, WIDE_SERVER, KEY, WIDE_KEY, [MODEL, WIDE])]
+CORPUS = [as_yaml(value) for value in (MODEL, WIDE, SERVER, WIDE_SERVER, KEY, WIDE_KEY, LOCK, [MODEL, WIDE])]
 CORPUS += [path.read_bytes() for path in sorted(EXAMPLES.rglob("*.yaml"))]
 
 PIECES = [
@@ -43,7 +43,7 @@ def words(value: object) -> list[str]:
     return [word for key, part in parts for word in ([key] if isinstance(key, str) else []) + words(part)]
 
 
-KEYS = sorted({word for value in (MODEL, WIDE, SERVER, WIDE_SERVER, KEY, WIDE_KEY) for word in words(value)})
+KEYS = sorted({word for value in (MODEL, WIDE, SERVER, WIDE_SERVER, KEY, WIDE_KEY, LOCK) for word in words(value)})
 
 
 @st.composite
@@ -89,6 +89,7 @@ def test_whatever_a_repository_holds_validate_lists_problems(tmp_path):
         code, out, err = validate(tmp_path, files)
 
         assert (code, err) in {(Exit.DONE, ""), (Exit.PROBLEM, "")}
+        assert "internal error" not in out
         lines = out.splitlines()
         assert lines[-1].startswith(
             "no problems: " if code == Exit.DONE else ("1 problem in", f"{lines[-1].split()[0]} ")
@@ -113,11 +114,14 @@ def test_every_key_may_have_any_value(tmp_path, part):
             files[f"catalog/{name}.yaml"] = as_yaml(
                 changed(MODEL, (("name",), name), (("aliases",), []), ((key,), value))
             )
+            files[f"locks/{name}.yaml"] = as_yaml(changed(LOCK, ((key,), value)))
+            files[f"locks/facts-{name}.yaml"] = as_yaml(changed(LOCK, (("facts", key), value)))
         files[f"keys/{key}.yaml"] = as_yaml(changed(KEY, ((key,), wrong[len(key) % len(wrong)])))
 
     code, out, err = validate(tmp_path, files)
 
     assert (code, err) == (Exit.PROBLEM, "")
+    assert "internal error" not in out
     assert out.splitlines()[-1].partition(" ")[2].startswith("problems in")
 
 

@@ -7,15 +7,17 @@ import time
 import tracemalloc
 
 import pytest
-from catalog.written import KEY, MODEL, SERVER, as_yaml
+from catalog.written import KEY, LOCK, MODEL, SERVER, as_yaml, changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from llmgw.catalog import schema
-from llmgw.catalog.check import read_fleet, read_keys, read_models, read_server
+from llmgw.catalog.check import read_fleet, read_keys, read_lock, read_models, read_server
+from llmgw.catalog.files import read_server_file
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import MODEL_FILE, SERVER_FILE, parse
+from llmgw.catalog.shared import Shared
 
 FULL = MODEL_FILE.bytes
 LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 5000))
@@ -74,11 +76,12 @@ EVERY_WAY = ("a billion laughs", "deep blocks", "a long text", "no UTF-8", "only
 
 
 def read(data: bytes):
-    """All problems of the three readings of a file."""
+    """All problems of the four readings of a file."""
     return (
         *read_models("catalog/a.yaml", data).problems,
         *read_server(data)[1],
         *read_keys("keys/a.yaml", data).problems,
+        *read_lock("locks/a.yaml", data).problems,
     )
 
 
@@ -90,7 +93,7 @@ def test_a_hostile_file_is_a_problem_at_once(bomb):
     took = time.process_time() - began
 
     assert problems
-    assert len(problems) <= 3 * 101
+    assert len(problems) <= 4 * 101
     assert all(len(str(p)) < 2000 and str(p).replace("\n", "").isprintable() for p in problems)
     # One reading takes well under a second; what is quadratic in such a file takes minutes.
     assert took < 20.0
@@ -126,7 +129,9 @@ PIECES = [
 @st.composite
 def damaged(draw):
     """A good file with a few pieces of it replaced."""
-    data = draw(st.sampled_from([as_yaml(MODEL), as_yaml([MODEL, MODEL]), as_yaml(SERVER), as_yaml(KEY)]))
+    data = draw(
+        st.sampled_from([as_yaml(MODEL), as_yaml([MODEL, MODEL]), as_yaml(SERVER), as_yaml(KEY), as_yaml(LOCK)])
+    )
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(data)))
         end = draw(st.integers(begin, min(len(data), begin + 40)))
@@ -138,8 +143,11 @@ def damaged(draw):
 @given(damaged() | st.binary() | st.text().map(str.encode))
 def test_whatever_a_file_holds_only_problems_come_out(data):
     problems = read(data)
-    read_fleet({"server.yaml": data, "catalog/a.yaml": data, "catalog/b.yaml": data, "keys/a.yaml": data})
+    read_fleet(
+        {"server.yaml": data, "catalog/a.yaml": data, "catalog/b.yaml": data, "keys/a.yaml": data, "locks/a.yaml": data}
+    )
 
+    assert all(problem.what != "internal error" for problem in problems)
     for problem in problems:
         assert str(problem).encode("utf-8")
         assert problem.line_form().isprintable()
@@ -156,3 +164,48 @@ def test_what_is_taken_is_what_an_editor_takes(data):
     if not found.problems:
         assert list(VALIDATOR.iter_errors(parse(data).value)) == []
         assert all(isinstance(entry.model, Model) for entry in found.models)
+
+
+@pytest.mark.parametrize(
+    "facts", [b"{layers: 1e400}", b"{experts: {a: [1]}}", b"{layers: [1, [2]]}", b"{layers: null}", b"[1]", b"{A: 1}"]
+)
+def test_a_lock_with_any_facts_freezes_its_own_model_and_no_other(facts):
+    lock = as_yaml({**LOCK, "facts": "here"}).replace(b'"here"', facts)
+    files = {"server.yaml": as_yaml(SERVER), "catalog/a.yaml": as_yaml([MODEL, OTHER]), "locks/coder.yaml": lock}
+
+    catalog = read_fleet(files)
+
+    assert (catalog.frozen, [entry.model.name for entry in catalog.models]) == (("coder",), ["other"])
+    assert {(p.path, p.model, p.do) for p in catalog.problems} == {("locks/coder.yaml", "coder", "llmgw lock coder")}
+
+
+OTHER = changed(MODEL, (("name",), "other"), (("aliases",), []))
+NO_BYTES: bytes = None  # type: ignore[assignment]
+"""What no file holds: reading it ends in an exception that nobody foresaw."""
+
+
+@pytest.mark.parametrize(
+    "read_one",
+    [
+        lambda: read_models("a.yaml", NO_BYTES),
+        lambda: read_keys("a.yaml", NO_BYTES),
+        lambda: read_lock("a.yaml", NO_BYTES),
+        lambda: read_server_file(NO_BYTES),
+    ],
+    ids=["a model", "a key", "a lock", "server.yaml"],
+)
+def test_a_fault_of_ours_in_one_file_is_a_problem_of_that_file(read_one):
+    (problem,) = read_one().problems
+
+    assert (problem.what, problem.line) == ("internal error", 1)
+    assert "TypeError at llmgw.catalog.parse:" in problem.why
+    assert "report it" in problem.do
+
+
+def test_a_model_that_we_fail_to_read_is_frozen_by_its_name():
+    broken = Shared(defaults=3)  # type: ignore[arg-type]
+
+    found = read_models("catalog/a.yaml", as_yaml(MODEL), broken)
+
+    assert [(p.what, p.model) for p in found.problems] == [("internal error", "coder")]
+    assert (found.models, found.names, found.readable) == ((), ("coder",), True)

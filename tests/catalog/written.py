@@ -244,6 +244,17 @@ WIDE_KEY: dict[str, Any] = {
 GONE = object()
 """In place of a value: the key is not written."""
 
+LOCK: dict[str, Any] = {
+    "model": "coder",
+    "source": {"from": "hf://Qwen/Qwen3-8B-GGUF@main/*.gguf", "version": "2026-11", "files": ["*.gguf"]},
+    "commit": "0f" * 20,
+    "license": "apache-2.0",
+    "gated": False,
+    "base_model": "Qwen/Qwen3-8B",
+    "files": [{"path": "q-Q4_K_M.gguf", "bytes": 5_000_000_000, "sha256": "ab" * 32}],
+    "facts": {"architecture": "qwen3", "layers": 36, "windowed": [True, False]},
+}
+
 
 def changed(base: dict[str, Any], *changes: tuple[tuple[str | int, ...], Any]) -> dict[str, Any]:
     """A copy with the value at each way put in, or with `GONE` taken out."""
