@@ -24,7 +24,8 @@ ACTS = {
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
     "drain_timeout restart disk anti_affinity placement",
     "gpu": "class count vendor name memory compute_capability",
-    "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy freeze",
+    "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy "
+    "freeze",
     "freeze window": "name cron time_zone duration",
     "node": "name address key_sha256 labels drained cards_out",
     "caller": "name key_sha256",
