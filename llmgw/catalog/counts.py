@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from llmgw.catalog.fit import fit
 from llmgw.catalog.flags import named
+from llmgw.catalog.problem import Steps
+from llmgw.catalog.profile import Profile
 from llmgw.catalog.written import DEFAULT_PRIORITY, Written
 from llmgw.errors import Misused, Refused
 
@@ -71,6 +74,9 @@ def replicas(model: Written, counts: Mapping[str, int], cpu: CpuNeed) -> Counted
     for name, count in counts.items():
         if count and name == CPU and CPU not in names and not any(_is_cpu(p) for p in model.profiles):
             model = model.append(("profiles",), _cpu_profile(model, count, cpu))
+            if not _is_cpu(model.profiles[-1]):
+                # Every profile is read with a card, and this one says that it has none.
+                model = model.put(("profiles", len(model.profiles) - 1, "gpu"), None)
             said.append(f"The profile {CPU} is added: {model.name} had none for CPUs.")
         else:
             model = model.put(("profiles", model.profile(name), "replicas"), count)
@@ -80,14 +86,14 @@ def replicas(model: Written, counts: Mapping[str, int], cpu: CpuNeed) -> Counted
             why="every count would be 0",
             do=f"llmgw model stop {model.name} keeps it without",
         )
-    if model.raw.get("state") == "stopped":
+    if model.stopped:
         said.append(f"{model.name} is stopped and stays so; llmgw model start {model.name} starts it.")
     return Counted(model, tuple(said))
 
 
 def _unscaled(model: Written, counts: Mapping[str, int], names: set[str]) -> tuple[Written, list[str]]:
     """A scaled model is counted from now on, once every profile has a count."""
-    if "scaling" not in model.raw:
+    if "scaling" not in model.merged:
         return model, []
     left = sorted(names - set(counts))
     if left:
@@ -96,7 +102,10 @@ def _unscaled(model: Written, counts: Mapping[str, int], names: set[str]) -> tup
             why=f"its replicas are chosen by `scaling`, and {', '.join(left)} would have no count",
             do=f"count every profile, or change the total: llmgw model scale {model.name} TOTAL",
         )
-    return model.drop(("scaling",)), [f"`scaling` is taken out: {model.name} is counted from now on."]
+    if "scaling" in model.raw:
+        return model.drop(("scaling",)), [f"`scaling` is taken out: {model.name} is counted from now on."]
+    where = model.inherited(("scaling",))
+    return model, [f"`{where}` of server.yaml no longer scales {model.name}: it is counted from now on."]
 
 
 def scale(model: Written, least: int, most: int) -> Counted:
@@ -124,11 +133,11 @@ def scale(model: Written, least: int, most: int) -> Counted:
             do=f"llmgw model stop {model.name} keeps it without",
         )
     said = []
-    if model.raw.get("state") == "stopped":
-        model = model.clear(("state",), "running")
+    if model.stopped:
+        model = model.running()
         said.append(f"{model.name} was stopped, and starts.")
     counts = model.counts
-    if "scaling" not in model.raw and least == most == sum(counts.values()):
+    if "scaling" not in model.merged and least == most == sum(counts.values()):
         said.append(f"Its counts make {most} already, and stay: {_listed(counts)}.")
         return Counted(model, tuple(said))
     model = model.put(("scaling", "min"), least).put(("scaling", "max"), most)
@@ -149,14 +158,25 @@ def _is_cpu(profile: Mapping[str, Any]) -> bool:
 
 def _cpu_profile(model: Written, count: int, cpu: CpuNeed) -> dict[str, Any]:
     """The first profile that llama.cpp serves, without what concerns cards."""
-    like = next((p for p in model.profiles if p.get("engine") == "llamacpp"), None)
-    if like is None:
+    index = next((i for i, p in enumerate(model.profiles) if p.get("engine") == "llamacpp"), None)
+    if index is None:
         raise Refused(
             f"{model.name} has no profile {CPU}, and none was added",
             why="llama.cpp is what serves on CPUs, and it does not serve this model",
             do="add a source in GGUF and a profile with `engine: llamacpp` by hand",
         )
-    if cpu.memory_gib is None and "memory_gib" in like:
+    at: Steps = (*model.base, "profiles", index)
+    _, flaws = fit(Profile, model.read, at, lambda _: (), 1)
+    if flaws:
+        where = f"{model.file.path}:{model.read.place(flaws[0].at).line}"
+        raise Refused(
+            f"{model.name} has no profile {CPU}, and none was added",
+            why=f"it would be made from a profile that is wrong: {flaws[0].what}; {flaws[0].why}",
+            do=f"mend {where} first: {flaws[0].do}",
+        )
+    # What every profile is read with comes to this one by itself.
+    full, like = model.profiles[index], model.file.read().value_at(at)
+    if cpu.memory_gib is None and "memory_gib" in full:
         raise Refused(
             f"{model.name} has no profile {CPU}, and none was added",
             why="it is not known how much memory a replica takes without a card",
@@ -166,7 +186,9 @@ def _cpu_profile(model: Written, count: int, cpu: CpuNeed) -> dict[str, Any]:
         "name": CPU,
         **{key: like[key] for key in _KEPT if key in like},
     }
-    if args := without_card_flags(like.get("args") or []):
+    args = without_card_flags(list(full.get("args", ())))
+    inherited = bool(model.inherited(("profiles", index, "args")))
+    if args != full.get("args") if inherited else args:
         made["args"] = args
     made["replicas"] = count
     made["priority"] = min(_priority(p) for p in model.profiles) - 10
@@ -195,4 +217,4 @@ def without_card_flags(args: list[str]) -> list[str]:
 
 def _priority(profile: Mapping[str, Any]) -> int:
     found = profile.get("priority", DEFAULT_PRIORITY)
-    return found if isinstance(found, int) else DEFAULT_PRIORITY
+    return found if type(found) is int else DEFAULT_PRIORITY

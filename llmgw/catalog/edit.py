@@ -61,6 +61,11 @@ def put(file: File, at: Steps, value: Value, *, order: Sequence[str] = ()) -> Fi
     while here[:-1] and not isinstance(_at(before, here[:-1]), dict | list):
         # What is missing on the way is written with it.
         here, wanted = here[:-1], {str(here[-1]): wanted}
+    holder = _at(before, here[:-1])
+    if here and isinstance(holder, list) is isinstance(here[-1], str):
+        noun = "a list" if isinstance(holder, list) else "a mapping"
+        text = file.data.decode("utf-8").removeprefix(_BOM)
+        raise _by_hand(file, text, here, wanted, f"{noun} is there, and it is not what belongs there")
     return _edited(file, before, here, wanted, order if here == at else ())
 
 

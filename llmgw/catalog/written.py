@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from llmgw.catalog import edit, schema
-from llmgw.catalog.document import Value
+from llmgw.catalog.document import Document, Value
 from llmgw.catalog.edit import File
 from llmgw.catalog.fields import Strict
 from llmgw.catalog.model import Model
-from llmgw.catalog.problem import Steps
+from llmgw.catalog.problem import Steps, label
+from llmgw.catalog.shared import NO_SHARED, Shared, apply
 from llmgw.errors import Refused
 
 DEFAULT_PRIORITY = 100
@@ -27,12 +28,40 @@ class Written:
     """The way to it in its file."""
     kind: type[Strict] = Model
     """What it is: its keys have an order of their own."""
+    shared: Shared = NO_SHARED
+    """What server.yaml says that it is read with."""
 
     @property
     def raw(self) -> dict[str, Any]:
         """What is written, as plain values: whether or not it is good."""
         value = self.file.read().value_at(self.base)
         return value if isinstance(value, dict) else {}
+
+    @property
+    def read(self) -> Document:
+        """Its file as if it wrote all that it is read with: what a command decides on."""
+        document = self.file.read()
+        return apply(self.shared, document, [self.base])[0] if document.whole else document
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """What is written, over what it is read with: whether or not it is good."""
+        value = self.read.value_at(self.base)
+        return value if isinstance(value, dict) else {}
+
+    def inherited(self, at: Steps) -> str:
+        """Where in server.yaml the value at `at` is from: `blocks.small.scaling`. Empty: it is of its own file."""
+        origin = self.read.origin((*self.base, *at))
+        return label(origin) if origin else ""
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.merged.get("state") == "stopped")
+
+    def running(self) -> Written:
+        """Not stopped by its own file, nor by what it is read with."""
+        started = self.clear(("state",), "running") if self.raw.get("state") == "stopped" else self
+        return started.put(("state",), "running") if started.stopped else started
 
     @property
     def name(self) -> str:
@@ -61,15 +90,15 @@ class Written:
 
     @property
     def profiles(self) -> list[Mapping[str, Any]]:
-        """Those that are mappings, in the order they are written."""
-        found = self.raw.get("profiles")
+        """Those there are, in the order they are written, each with what it is read with."""
+        found = self.merged.get("profiles")
         return [p if isinstance(p, dict) else {} for p in found] if isinstance(found, list) else []
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many replicas each profile has written, of those that have."""
+        """How many replicas each profile has, of those that are counted."""
         counted = ((str(p.get("name", "")), p.get("replicas")) for p in self.profiles)
-        return {name: count for name, count in counted if isinstance(count, int)}
+        return {name: count for name, count in counted if type(count) is int}
 
     def profile(self, name: str) -> int:
         """The index of a profile.

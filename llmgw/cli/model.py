@@ -91,6 +91,12 @@ def stop(
     """Stop every replica of a model, and keep the model."""
     copy = WorkCopy.find(repo)
     model = copy.model(name)
+    if model.stopped:
+        where = model.inherited(("state",))
+        told = f"`{where}` of server.yaml says so" if where else "its file says so"
+        said = f"{model.name} is stopped already: {told}."
+        carry_out(copy, Change.of(model, "", (said,), model.name), How(commit, branch, push, json))
+        return
     said = (
         f"Stopping {model.name} ends {_replicas(model)} once they have answered what they are answering, and refuses "
         f"new requests; its counts and files stay, and `llmgw model start {model.name}` brings it back."
@@ -110,8 +116,7 @@ def start(
     """Start a model that was stopped, with the counts it had."""
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    running = model.clear(("state",), "running") if model.raw.get("state") == "stopped" else model
-    change = Change.of(running, f"{model.name}: started", (), model.name)
+    change = Change.of(model.running(), f"{model.name}: started", (), model.name)
     carry_out(copy, change, How(commit, branch, push, json))
 
 
@@ -132,6 +137,18 @@ def restart(
     model = copy.model(name)
     named = profiles or [str(p.get("name", "")) for p in model.profiles]
     indexes = [model.profile(profile) for profile in named]
+    if model.stopped:
+        raise Refused(
+            f"{model.name} is not started again",
+            why="it is stopped, so none of its replicas is ready",
+            do=f"llmgw model start {model.name}",
+        )
+    if not indexes:
+        raise Refused(
+            f"{model.name} is not started again",
+            why="it has no profile, so nothing of it runs here",
+            do=f"llmgw status {model.name} says what it is",
+        )
     ready = _ready(copy, model.name, set(named))
     if ready == 0:
         raise Refused(
@@ -169,7 +186,7 @@ def remove(
     """Take a model out of the catalog."""
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    if model.raw.get("protect") is True:
+    if model.merged.get("protect") is True:
         raise Refused(
             f"{model.name} is protected",
             why="its file says `protect: true`",
@@ -212,8 +229,8 @@ def _farewell(copy: WorkCopy, model: Written, *, purge: bool) -> str:
 def _replicas(model: Written) -> str:
     """`its 7 gpu and 4 cpu replicas`."""
     counted = [f"{number} {profile}" for profile, number in model.counts.items() if number]
-    if not counted or "scaling" in model.raw or model.raw.get("state") == "stopped":
-        return "its replicas, if any run," if model.raw.get("state") == "stopped" else "its replicas"
+    if not counted or "scaling" in model.merged or model.stopped:
+        return "its replicas, if any run," if model.stopped else "its replicas"
     return f"its {' and '.join(counted)} replica{'s' if sum(model.counts.values()) > 1 else ''}"
 
 

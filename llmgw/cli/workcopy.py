@@ -12,8 +12,9 @@ import typer
 
 from llmgw.catalog.check import SERVER, Catalog, read_models
 from llmgw.catalog.edit import File
-from llmgw.catalog.files import Claim
+from llmgw.catalog.files import Claim, read_server_file
 from llmgw.catalog.server import Server
+from llmgw.catalog.shared import NO_SHARED, Shared
 from llmgw.catalog.written import Written, unknown
 from llmgw.errors import Refused
 from llmgw.sources.reading import catalog_of
@@ -66,6 +67,11 @@ class WorkCopy:
         """What its files say."""
         return catalog_of(self.now)
 
+    @cached_property
+    def shared(self) -> Shared:
+        """What its server.yaml says that models are read with."""
+        return read_server_file(self.now.files[SERVER].data).shared if SERVER in self.now.files else NO_SHARED
+
     def file(self, path: str) -> File:
         """One of its files, which is there."""
         return File(path, self.now.files[path].data)
@@ -93,7 +99,7 @@ class WorkCopy:
                 "models",
             )
         claim = next(iter(found.values()))
-        return Written(self.file(claim.path), claim.at)
+        return Written(self.file(claim.path), claim.at, shared=self.shared)
 
     def _claims(self, name: str) -> Iterator[Claim]:
         for path, blob in self.now.files.items():
