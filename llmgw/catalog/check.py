@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from llmgw.catalog import fleet, pins
+from llmgw.catalog import clients, fleet, pins
 from llmgw.catalog.files import (
     SERVER,
     Claim,
@@ -16,6 +16,7 @@ from llmgw.catalog.files import (
     KeyFile,
     ModelFile,
     ServerFile,
+    Stray,
     read_keys,
     read_lock,
     read_models,
@@ -53,6 +54,9 @@ MISSING_SERVER = Problem(
     "it names the fleet, its nodes and who may call it",
     "write it at the top of the repository; `llmgw init` writes one into a new folder",
 )
+
+MOST_NAMED = 5
+"""Models that a problem of what is brought into them names."""
 
 _KEPT = 20_000
 """Files whose reading is kept: several times the fleet this is made for."""
@@ -136,7 +140,7 @@ def assemble(
     hidden.update(file.path for file in models if not file.readable)
     for file in models:
         found += file.problems
-        found += (stray.placed(server.document.place(stray.at)) for stray in file.strays if server)
+    found += _brought(server, [stray for file in models for stray in file.strays]) if server else ()
     contested = set()
     for claim, other in _contests(models):
         contested.add((claim.path, claim.model))
@@ -160,7 +164,7 @@ def assemble(
     if server is None or not server.shared.known:
         good = entries = []
     usable = {entry.model.name for entry in good}
-    key_entries, key_problems = _join_keys(keys)
+    key_entries, key_problems = clients.joined(keys, server, None if hidden else names)
     notes = {note for file in models for note in file.notes} | {note for file in keys for note in file.notes}
     return Catalog(
         fleet_is,
@@ -173,6 +177,21 @@ def assemble(
         unreadable_paths=tuple(sorted(hidden)),
         notes=tuple(sorted(notes.union(server.notes if server else ()))),
     )
+
+
+def _brought(server: ServerFile, strays: Iterable[Stray]) -> Iterator[Problem]:
+    """What is wrong with parts of server.yaml in the models they are brought into: each once, with all those models."""
+    known = {(problem.line, problem.column) for problem in server.problems}
+    of: dict[Stray, list[str]] = defaultdict(list)
+    for stray in strays:
+        of[stray._replace(model="")].append(stray.model)
+    for stray, every in of.items():
+        place, names = server.document.place(stray.at), sorted({name for name in every if name})
+        # What cannot be right in any model is said of server.yaml by itself.
+        if not {place, server.document.key_place(stray.at)} & known:
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            why = f"{stray.why}; it is brought into {', '.join(names[:MOST_NAMED])}{more}" if names else stray.why
+            yield stray._replace(why=why, model=names[0] if len(names) == 1 else "").placed(place)
 
 
 def _problem(entry: Entry, finding: Finding) -> Problem:
@@ -204,24 +223,3 @@ def _contest(claim: Claim, other: Claim) -> Problem:
         "rename one of the two; until then what runs under it goes on",
         claim.model,
     )
-
-
-def _join_keys(files: Iterable[KeyFile]) -> tuple[tuple[KeyEntry, ...], list[Problem]]:
-    """Every key once, and the problems of all key files. Of two with one hash the first counts."""
-    found: list[Problem] = []
-    names: dict[str, KeyEntry] = {}
-    hashes: dict[str, KeyEntry] = {}
-    for file in sorted(files, key=lambda file: file.path):
-        found += file.problems
-        for entry in file.keys:
-            key = entry.key
-            named, hashed = names.setdefault(key.name, entry), hashes.setdefault(key.sha256, entry)
-            if named is not entry:
-                why = f"{named.path}:{named.place.line} has a key of that name"
-                what = f"the key {key.name} is there twice"
-                found.append(Problem(entry.path, *entry.place, what, why, "rename one of them"))
-            if hashed is not entry:
-                why = f"{hashed.path}:{hashed.place.line} has it too, and only that one counts"
-                what = f"the hash of key {key.name} is there twice"
-                found.append(Problem(entry.path, *entry.place, what, why, "make another with `llmgw key new client`"))
-    return tuple(sorted(hashes.values(), key=lambda e: (e.key.name, e.key.sha256))), found

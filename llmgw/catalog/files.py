@@ -101,6 +101,8 @@ class KeyEntry(NamedTuple):
     key: ClientKey
     path: str
     place: Place
+    models: tuple[Place, ...] = ()
+    """Of each of the models it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,13 @@ def read_keys(path: str, data: bytes) -> KeyFile:
 
 def _keys(path: str, document: Document) -> KeyFile:
     good, found = _read(ClientKey, document, rules.key_problems, [])
-    entries = tuple(KeyEntry(key, path, document.place(base)) for base, key in good.items())
+    entries = tuple(_key_entry(path, document, base, key) for base, key in good.items())
     return KeyFile(path, entries, _problems(path, document, found, {}), _notes(path, document, good))
+
+
+def _key_entry(path: str, document: Document, base: Steps, key: ClientKey) -> KeyEntry:
+    models = tuple(document.place((*base, "models", index)) for index in range(len(key.models or ())))
+    return KeyEntry(key, path, document.place(base), models)
 
 
 def read_lock(path: str, data: bytes) -> LockFile:

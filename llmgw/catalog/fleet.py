@@ -24,6 +24,8 @@ _ANY_POLICY = Policy()
 NAMED = ("nodes", "gateways", "operators", "cards", "notifications", "freeze")
 """Lists of server.yaml whose entries have names that are unique among them."""
 
+_PLURALS = {"freeze": "freeze windows"}
+
 
 def fleet_problems(model: Model, server: Server | None, names: AbstractSet[str]) -> Iterator[Finding]:
     """What a model asks for that its fleet does not have.
@@ -93,7 +95,7 @@ def server_problems(server: Server) -> Iterator[Finding]:
     for key in NAMED:
         entries = getattr(server, key)
         for index, _ in again([entry.name for entry in entries]):
-            what = f"two {key} are called {entries[index].name}"
+            what = f"two {_PLURALS.get(key, key)} are called {entries[index].name}"
             yield Finding((key, index, "name"), what, f"the names of {key} are unique", "rename one of them")
     yield from _keys(server)
     for index, node in enumerate(server.nodes):
@@ -121,14 +123,18 @@ def _own_names(server: Server) -> Iterator[Finding]:
             yield Finding(("policy", "quotas", index), "a quota limits nothing", why, "add one of them, or take it out")
 
 
-def _keys(server: Server) -> Iterator[Finding]:
-    callers: tuple[tuple[str, tuple[NodeEntry | Caller, ...]], ...] = (
+def callers(server: Server) -> Iterator[tuple[Steps, NodeEntry | Caller]]:
+    """Whoever has a key in server.yaml, and the way to its hash."""
+    every: tuple[tuple[str, tuple[NodeEntry | Caller, ...]], ...] = (
         ("nodes", server.nodes),
         ("gateways", server.gateways),
         ("operators", server.operators),
     )
-    every = [((key, i, "key_sha256"), entry) for key, entries in callers for i, entry in enumerate(entries)]
-    held = [(at, entry.name, entry.key_sha256) for at, entry in every if entry.key_sha256]
+    yield from (((key, i, "key_sha256"), entry) for key, entries in every for i, entry in enumerate(entries))
+
+
+def _keys(server: Server) -> Iterator[Finding]:
+    held = [(at, entry.name, entry.key_sha256) for at, entry in callers(server) if entry.key_sha256]
     for index, first in again([key for _, _, key in held]):
         at, name, _ = held[index]
         why = "a key says who calls and what that caller may do"

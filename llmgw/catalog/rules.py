@@ -95,7 +95,8 @@ def _external(model: Model) -> Iterator[Finding]:
 def _counts(model: Model) -> Iterator[Finding]:
     if model.state != "running" or model.external is not None or model.scaling is not None or not model.profiles:
         return
-    if not any(profile.replicas for profile in model.profiles):
+    # One that is not written at all is said as such.
+    if all(profile.replicas == 0 for profile in model.profiles):
         why = "every count is 0, which could be meant and could be forgotten"
         do = "write `state: stopped`, which keeps the counts, or give a profile a count"
         yield Finding(("profiles", 0, "replicas"), f"{model.name} would run nowhere", why, do)

@@ -68,7 +68,8 @@ def _tidy(part: Any, *, named: bool = False) -> Any:
 
 def planned(words: str) -> str:
     """The sentence about a field that does not act yet, or whose values in `words` do not."""
-    return f"*Planned*: {words} {'do' if words else 'it does'} not act yet.".replace("  ", " ")
+    verb = ("do" if " and " in words else "does") if words else "it does"
+    return f"*Planned*: {words} {verb} not act yet.".replace("  ", " ")
 
 
 def node(kind: type[Strict], at: Steps) -> Schema:

@@ -91,7 +91,7 @@ class CardName(Strict):
     class_: Annotated[Name, Field(alias="class")]
     """The class as nodes report it: `l40s-48g`."""
     count: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
-    """How many the fleet has, for messages. Absent: not said."""
+    """How many the fleet has: a replica that would take more is a problem. Absent: not said."""
 
 
 class MirrorEntry(Strict):

@@ -17,6 +17,7 @@ from typing import Any
 from llmgw.catalog.document import Document, Spot
 from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Finding, Steps, shorten
+from llmgw.catalog.profile import Profile
 from llmgw.catalog.server import CardName
 
 _EVERY_PROFILE = "profile"
@@ -177,12 +178,26 @@ def card_problems(shared: Shared, model: Model) -> Iterator[Finding]:
     known = {word for card in shared.cards for word in (card.name, card.class_)}
     for index, profile in enumerate(model.profiles):
         wanted = profile.gpu.class_ if profile.gpu else None
-        if not known or wanted is None or wanted in known:
+        if not known or wanted is None:
+            continue
+        if wanted in known:
+            yield from _too_many(shared, profile, ("profiles", index, "gpu", "count"))
             continue
         close = get_close_matches(wanted, sorted(known), n=1)
         why = f"the cards of server.yaml are {', '.join(sorted(_card(card) for card in shared.cards))}"
         do = f"write `{close[0]}`" if close else "write one of these, or add it to `cards` in server.yaml"
         yield Finding(("profiles", index, "gpu", "class"), f"the fleet has no card {wanted}", why, do)
+
+
+def _too_many(shared: Shared, profile: Profile, at: Steps) -> Iterator[Finding]:
+    """More cards for one replica than the fleet has, where it says how many that is."""
+    gpu = profile.gpu
+    counts = [card.count for card in shared.cards if gpu and gpu.class_ in (card.name, card.class_)]
+    there = sum(count for count in counts if count is not None)
+    if gpu and None not in counts and gpu.count > there:
+        what = f"a replica of profile {profile.name} takes {gpu.count} cards of {gpu.class_}"
+        why = f"the fleet has {there} of them, as `cards` of server.yaml says"
+        yield Finding(at, what, why, "write fewer, or correct the `count` of the card")
 
 
 def _card(card: CardName) -> str:

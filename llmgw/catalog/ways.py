@@ -64,6 +64,10 @@ def problems(model: Model, profile: Profile, at: Steps) -> Iterator[Finding]:
             if key in given and getattr(profile, key) not in {None, ()}:
                 what = f"`{key}` is in profile {profile.name}, which has no card"
                 yield Finding((*at, key), what, "it says what is on the cards", "take it out, or add `gpu:`")
+    if profile.start_timeout == 0:
+        why = "a start without progress for this long has failed, so every start would fail at once"
+        do = "write the longest it may be silent, like `15m`, or take it out"
+        yield Finding((*at, "start_timeout"), f"`start_timeout` of profile {profile.name} cannot be 0", why, do)
     yield from _cards(profile, at)
     yield from _cache(profile, at)
     if profile.engine == "command":

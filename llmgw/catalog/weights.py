@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from llmgw.catalog.origin import origin
 from llmgw.catalog.problem import Finding, shorten
@@ -23,6 +23,9 @@ FORMS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """By scheme: what stands after `//`, and the same for people."""
+
+_SECRET = re.compile(r"(?i)(^|[-_.])(token|key|sig|signature|secret|password|passwd|credential|auth|apikey)$")
+"""The end of a query's key whose value opens something, `access_token` and `X-Amz-Signature` among them."""
 
 _HELD = r"mirror:[a-z0-9][a-z0-9._-]{0,62}/[a-z0-9][a-z0-9._-]{0,62}/?"
 _EVERY = "https, http, file, hf, modelscope, s3, gs, oci and mirror"
@@ -102,6 +105,7 @@ def _url(written: str) -> Iterator[Finding]:
     try:
         url = urlsplit(written)
         has_user, host, _ = "@" in url.netloc, url.hostname, url.port
+        secret = next((key for key, _ in parse_qsl(url.query, keep_blank_values=True) if _SECRET.search(key)), "")
     except ValueError:
         # The standard library's text would quote the URL, which may have a password in it.
         yield Finding(_AT, "`from` is no URL", "its host or port cannot be read", "write https://HOST/PATH")
@@ -109,6 +113,9 @@ def _url(written: str) -> Iterator[Finding]:
     if has_user:
         why = "a user or password is in it, and the repository holds no secrets"
         yield Finding(_AT, "`from` has credentials", why, "take them out, and let the mirror's own file hold them")
+    elif secret:
+        why = f"`{shorten(secret, 30)}` is in its query, and the repository holds no secrets"
+        yield Finding(_AT, "`from` has credentials", why, "take it out, and let the mirror's own file hold it")
     elif url.scheme not in {"http", "https", "file"}:
         shown = shorten(written.partition("?")[0])
         why = f"weights come by {_EVERY}, and nodes read absolute paths"

@@ -31,7 +31,7 @@ def test_a_good_repository_is_all_there():
             "server.yaml": as_yaml(SERVER),
             "catalog/b.yaml": as_yaml([named("b"), named("a", "x")]),
             "catalog/deep/er/c.yml": as_yaml(named("c")),
-            "keys/k.yaml": as_yaml(KEY),
+            "keys/k.yaml": as_yaml({**KEY, "models": ["a", "x"]}),
         }
     )
 
@@ -182,7 +182,12 @@ def test_a_key_is_used_once_and_the_first_file_counts():
     renamed = changed(KEY, (("sha256",), "ee" * 32))
 
     catalog = read_fleet(
-        {"server.yaml": as_yaml(SERVER), "keys/b.yaml": as_yaml([other, renamed]), "keys/a.yaml": as_yaml(KEY)}
+        {
+            "server.yaml": as_yaml(SERVER),
+            "catalog/a.yaml": as_yaml(named("coder", "z")),
+            "keys/b.yaml": as_yaml([other, renamed]),
+            "keys/a.yaml": as_yaml(KEY),
+        }
     )
 
     assert [(e.key.name, e.key.sha256[:2], e.key.models) for e in catalog.keys] == [
@@ -201,3 +206,55 @@ def test_a_broken_key_does_not_take_the_others_of_its_file():
 
     assert [(e.key.name, e.place) for e in found.keys] == [("helpdesk", (2, 2))]
     assert [p.what for p in found.problems] == ["`sha256` cannot be `short`"]
+
+
+@pytest.mark.parametrize("callers", ["gateways", "operators", "nodes"])
+def test_a_client_has_no_key_of_somebody_else_and_both_places_say_so(callers):
+    who = {"name": "front", "key_sha256": KEY["sha256"]} | ({"address": "10.0.0.9"} if callers == "nodes" else {})
+    key = {**KEY, "models": []}
+    files = {"server.yaml": as_yaml({**SERVER, callers: [who]}), "keys/k.yaml": as_yaml(key)}
+
+    catalog = read_fleet(files)
+
+    kind = callers.removesuffix("s")
+    assert [(p.path, p.what) for p in catalog.problems] == [
+        ("keys/k.yaml", f"the client helpdesk has the key of the {kind} front"),
+        ("server.yaml", f"the {kind} front has the key of the client helpdesk"),
+    ]
+    assert catalog.keys == ()
+    assert catalog.server is not None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "do"),
+    [
+        ("a", None),
+        ("x", None),
+        ("aa", "write `a`"),
+        ("nope", "write the name of a model of this fleet, or take it out"),
+    ],
+    ids=["a model", "an alias", "nearly a model", "no model"],
+)
+def test_a_key_is_for_models_there_are(wanted, do):
+    files = {
+        "server.yaml": as_yaml(SERVER),
+        "catalog/a.yaml": as_yaml(named("a", "x")),
+        "keys/k.yaml": as_yaml({**KEY, "models": [wanted]}),
+    }
+
+    catalog = read_fleet(files)
+
+    what = f"the key helpdesk may use {wanted}, which is no model"
+    assert [(p.path, p.what, p.do) for p in catalog.problems] == ([("keys/k.yaml", what, do)] if do else [])
+    # It may use the others still, and one that comes back.
+    assert [entry.key.models for entry in catalog.keys] == [(wanted,)]
+
+
+def test_what_a_key_is_for_is_not_judged_while_a_file_of_models_cannot_be_read():
+    files = {
+        "server.yaml": as_yaml(SERVER),
+        "catalog/a.yaml": b"[}",
+        "keys/k.yaml": as_yaml({**KEY, "models": ["nope"]}),
+    }
+
+    assert {p.path for p in read_fleet(files).problems} == {"catalog/a.yaml"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from catalog.written import GONE, KEY, MODEL, SERVER, as_yaml, changed
+from catalog.written import GONE, MODEL, SERVER, as_yaml, changed
 
 from llmgw.catalog.check import read_fleet, read_models, read_server
 
@@ -312,14 +312,42 @@ def test_one_key_for_two_callers_is_found_among_thousands():
     assert len(problems) == 50
 
 
-def test_keys_are_not_judged_together_with_callers():
-    # A person may hold one key for control and for the gateway: they are two doors.
-    fleet = read_fleet(
-        {
-            "server.yaml": as_yaml(SERVER),
-            "keys/a.yaml": as_yaml(changed(KEY, (("sha256",), "03" * 32))),
-            "catalog/a.yaml": as_yaml(MODEL),
-        }
-    )
+@pytest.mark.parametrize(
+    "query", ["token=abc", "a=b&key=abc", "sig=abc", "X-Amz-Signature=abc", "access_token=abc", "api_key=abc", "token="]
+)
+def test_a_url_that_opens_something_by_itself_is_a_secret(query):
+    (found,) = read_models("catalog/a.yaml", as_yaml(changed(MODEL, (URL, f"https://h/x.gguf?{query}")))).problems
 
-    assert fleet.problems == ()
+    assert found.what == "`from` has credentials"
+    assert "the repository holds no secrets" in found.why
+    assert "abc" not in str(found)
+
+
+@pytest.mark.parametrize("query", ["download=true", "keyboard=1", "tokens=3", "turkey=1", "rev=main&file=x"])
+def test_a_url_may_have_any_other_query(query):
+    assert judged((URL, f"https://h/x.gguf?{query}")) == []
+
+
+def test_a_start_may_not_be_given_no_time_at_all():
+    assert judged(((*GPU, "start_timeout"), 0)) == judged(((*GPU, "start_timeout"), "0s"))
+    assert judged(((*GPU, "start_timeout"), 0)) == [
+        (
+            "`start_timeout` of profile gpu cannot be 0",
+            "write the longest it may be silent, like `15m`, or take it out",
+        )
+    ]
+
+
+def test_a_count_that_is_missing_is_not_called_zero():
+    changes = [((*GPU, "replicas"), GONE), ((*CPU, "replicas"), GONE)]
+
+    assert [what for what, _ in judged(*changes)] == [
+        "`profiles[0].replicas` is missing",
+        "`profiles[1].replicas` is missing",
+    ]
+
+
+def test_two_windows_of_one_name_are_called_by_what_they_are():
+    window = {"name": "w", "cron": "0 18 * * 5", "duration": "1h"}
+
+    assert judged_server((("freeze",), [window, window])) == [("two freeze windows are called w", "rename one of them")]

@@ -125,12 +125,48 @@ def test_a_problem_of_what_was_brought_in_is_said_where_it_is_written():
 
     what = "`max_output` 9999 is over `context_length` 4096"
     assert [(p.where, p.what, p.model) for p in catalog.problems] == [
-        ("server.yaml:5:15", what, "a"),
-        ("server.yaml:5:15", what, "b"),
+        ("server.yaml:5:15", what, ""),
     ]
+    assert catalog.problems[0].why == "an answer is part of what one request may use; it is brought into a, b"
     assert catalog.frozen == ("a", "b")
     # The models were not read again, and the place is the new one.
-    assert [p.where for p in moved.problems] == ["server.yaml:6:15", "server.yaml:6:15"]
+    assert [p.where for p in moved.problems] == ["server.yaml:6:15"]
+
+
+def test_what_is_wrong_in_many_models_at_once_names_some_of_them():
+    models = [changed(BARE, (("name",), f"m{n}"), (("aliases",), []), (("max_output",), GONE)) for n in range(7)]
+
+    (problem,) = fleet({"defaults": {"max_output": 9999}}, *models).problems
+
+    assert problem.why.endswith("; it is brought into m0, m1, m2, m3, m4 and 2 more")
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        pytest.param({"blocks": {"b": {"max_output": "many"}}}, id="a wrong type in a block"),
+        pytest.param({"defaults": {"max_output": "many"}}, id="a wrong type in the defaults"),
+        pytest.param({"blocks": {"b": {"profile": {"parallel": -1}}}}, id="a wrong value of every profile"),
+        pytest.param({"blocks": {"b": {"colour": 1}}}, id="an unknown key"),
+    ],
+)
+def test_what_fits_no_model_is_said_once_of_server_yaml(shared):
+    models = [
+        changed(
+            BARE,
+            (("name",), n),
+            (("aliases",), []),
+            (("max_output",), GONE),
+            (("profiles", 0, "parallel"), GONE),
+            *([(("extends",), "b")] if "blocks" in shared else []),
+        )
+        for n in ("a", "b")
+    ]
+
+    (problem,) = fleet(shared, *models).problems
+
+    assert (problem.path, problem.model) == ("server.yaml", "")
+    assert "brought into" not in problem.why
 
 
 @pytest.mark.parametrize("text", ["[}", "defaults: {owner: 7}", "blocks: {a: {colour: red}}", "defaults: 3"])
@@ -173,6 +209,21 @@ def test_a_card_the_fleet_does_not_have_is_refused_with_those_it_has(wanted, do)
     assert problem.what == f"the fleet has no card {wanted}"
     assert problem.why == "the cards of server.yaml are big (l40s-48g): 8, rtx-4090-24g"
     assert problem.do == (do or "write one of these, or add it to `cards` in server.yaml")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "there"),
+    [("big", 8, None), ("big", 9, 8), ("l40s-48g", 9, 8), ("rtx-4090-24g", 64, None)],
+    ids=["as many", "one more", "one more by its class", "it is not said how many there are"],
+)
+def test_a_replica_takes_no_more_cards_than_there_are(wanted, count, there):
+    asked = changed(MODEL, (("profiles", 0, "gpu", "class"), wanted), (("profiles", 0, "gpu", "count"), count))
+
+    found = [(p.what, p.why) for p in fleet({"cards": CARDS}, asked).problems]
+
+    what = f"a replica of profile gpu takes {count} cards of {wanted}"
+    why = f"the fleet has {there} of them, as `cards` of server.yaml says"
+    assert found == ([(what, why)] if there else [])
 
 
 def test_without_cards_in_server_yaml_any_class_may_be_asked_for():
