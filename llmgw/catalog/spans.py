@@ -8,6 +8,7 @@ wrong with it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -144,6 +145,22 @@ def walk(span: Span) -> Iterator[Span]:
     yield span
     for part in span.parts:
         yield from walk(part)
+
+
+def comments(text: str) -> Iterator[str]:
+    """Every comment of a file that `parse` found nothing wrong with, from top to bottom."""
+    scalars = sorted((s.start, s.end) for s in _scalars(spans(text)))
+    for found in re.finditer(r"(?m)(?:^|(?<=[ \t]))#.*", text):
+        before = bisect_right(scalars, (found.start(), len(text))) - 1
+        if before < 0 or scalars[before][1] <= found.start():
+            yield found[0].rstrip()
+
+
+def _scalars(root: Span) -> Iterator[Span]:
+    for span in walk(root):
+        if span.entries is None and span.items is None:
+            yield span
+        yield from (entry.key for entry in span.entries or ())
 
 
 @dataclass(frozen=True, slots=True)

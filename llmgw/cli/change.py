@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from tempfile import NamedTemporaryFile
 import typer
 from msgspec import Struct
 
-from llmgw.catalog.check import Catalog
+from llmgw.catalog.check import SERVER, Catalog
+from llmgw.catalog.problem import shorten
+from llmgw.catalog.spans import comments
 from llmgw.catalog.written import Written
 from llmgw.cli.diff import unified
 from llmgw.cli.plan import foresee, last_trailers
-from llmgw.cli.render import as_json, plan_text
+from llmgw.cli.render import as_json, count, plan_text
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.cli.workcopy import WorkCopy
 from llmgw.core.preview import Preview
@@ -58,6 +61,8 @@ class Change:
     """Lines at the end of the commit's message that control acts on."""
     model: str = ""
     """The one it is of; empty: none, it is the fleet's."""
+    removes: bool = False
+    """That model goes, and with it all that is said of it."""
 
     @staticmethod
     def of(written: Written, subject: str, said: tuple[str, ...] = (), model: str = "") -> Change:
@@ -96,7 +101,9 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
     after = catalog_of(proposed)
     to_lock = _new_problems(copy.catalog, after, files)
     plan, why = _plan(copy, proposed)
-    said = (*change.said, *to_lock, *_new_notes(copy.catalog, after))
+    wrong = _still_wrong(copy.catalog, after, change)
+    gone = () if change.removes else _gone_comments(copy, files)
+    said = (*change.said, *gone, *to_lock, *wrong, *_new_notes(copy.catalog, after))
     done = Done(FORMAT_VERSION, tuple(sorted(files)), said, diff, plan, why)
     author = Author(copy.root)
     if how.commits:
@@ -105,12 +112,12 @@ def carry_out(copy: WorkCopy, change: Change, how: How) -> None:
         _show(how, done)
     _write(copy, files)
     if how.commits:
-        done = _commit(author, done, change, how)
+        done = _commit(copy, author, done, change, how)
     elif not how.json:
-        _say_how_to_commit(change, done)
+        _say_how_to_commit(copy, change, done)
     if how.json:
         _show(how, done)
-    raise typer.Exit(_exit_code(plan, change))
+    raise typer.Exit(Exit.PROBLEM if wrong else _exit_code(plan, change))
 
 
 def _data(copy: WorkCopy, path: str) -> bytes | None:
@@ -170,6 +177,27 @@ def _new_problems(before: Catalog, after: Catalog, files: Mapping[str, bytes | N
     return [f"It has to be locked again before it counts: llmgw lock {p.model} ({p.what})." for p in new]
 
 
+def _still_wrong(before: Catalog, after: Catalog, change: Change) -> list[str]:
+    """That the edit has no effect, since what it is of was wrong before and still is."""
+    known = {(p.path, p.what, p.why, p.model) for p in before.problems}
+    mine = (p for p in after.problems if (p.model == change.model if change.model else p.path == SERVER))
+    left = [p for p in mine if (p.path, p.what, p.why, p.model) in known]
+    more = f", and {count(len(left) - 1, 'more problem')}" if len(left) > 1 else ""
+    return [f"The edit has no effect until {p.where} is mended: {p.what}{more}; {p.do}." for p in left[:1]]
+
+
+def _gone_comments(copy: WorkCopy, files: Mapping[str, bytes | None]) -> list[str]:
+    """What a person wrote beside something that is taken out."""
+    gone: list[str] = []
+    for path, data in sorted(files.items()):
+        before = _data(copy, path)
+        by_hand = not path.startswith("locks/")
+        if by_hand and before and data and before.count(b"#") > data.count(b"#"):
+            was, now = (Counter(comments(text.decode().removeprefix("\ufeff"))) for text in (before, data))
+            gone += (was - now).elements()
+    return [f"A comment goes with what is taken out: {shorten(comment)}" for comment in gone]
+
+
 def _new_notes(before: Catalog, after: Catalog) -> list[str]:
     """What is written now and does not act yet."""
     known = {(note.path, note.field) for note in before.notes}
@@ -226,7 +254,16 @@ def _replace(path: Path, data: bytes) -> None:
             raise
 
 
-def _commit(author: Author, done: Done, change: Change, how: How) -> Done:
+def _put_back(copy: WorkCopy, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        before = _data(copy, path)
+        if before is None:
+            (copy.root / path).unlink(missing_ok=True)
+        else:
+            _replace(copy.root / path, before)
+
+
+def _commit(copy: WorkCopy, author: Author, done: Done, change: Change, how: How) -> Done:
     message = (
         "\n\n".join(
             [
@@ -236,7 +273,13 @@ def _commit(author: Author, done: Done, change: Change, how: How) -> Done:
         )
         + "\n"
     )
-    made = author.commit(done.files, message, how.branch)
+    try:
+        made = author.commit(done.files, message, how.branch)
+    except Refused as e:
+        # What is refused is not written, so that the command can be called again.
+        _put_back(copy, done.files)
+        files = ", ".join(done.files)
+        raise Refused(f"{files} was not committed, and is as it was", why=e.why, do=e.do) from None
     said = [f"committed {made.id[:8]} to {made.branch}: {change.subject}"]
     if made.left:
         said.append(f"staged before, and left alone: {', '.join(made.left)}")
@@ -258,10 +301,19 @@ def _commit(author: Author, done: Done, change: Change, how: How) -> Done:
     )
 
 
-def _say_how_to_commit(change: Change, done: Done) -> None:
+def _say_how_to_commit(copy: WorkCopy, change: Change, done: Done) -> None:
     words = [f"-m {shlex.quote(text)}" for text in (change.subject, *change.trailers)]
-    paths = " ".join(shlex.quote(path) for path in done.files)
-    print(f"\nwritten and not committed: git commit {' '.join(words)} -- {paths}")
+    new = [path for path in done.files if path not in copy.committed]
+    try:
+        ignored = Author(copy.root).ignored(new) if new else ()
+    except Refused:
+        # Without the git program it is not known, and nobody commits here.
+        ignored = ()
+    if ignored:
+        print(f"\nwritten and not committed: git ignores {', '.join(ignored)}; take it out of .gitignore first")
+        return
+    add = f"git add {shlex.join(new)} && " if new else ""
+    print(f"\nwritten and not committed: {add}git commit {' '.join(words)} -- {shlex.join(done.files)}")
 
 
 def _exit_code(plan: Preview | None, change: Change) -> Exit:

@@ -192,11 +192,13 @@ def remove(
             why="its file says `protect: true`",
             do=f"take that out first: llmgw model set {model.name} protect false",
         )
+    copy.must_be_committed(model.file.path)
     whole = model.file.read().value
     others = len(whole) - 1 if isinstance(whole, list) else 0
     files = {model.file.path: drop(model.file, model.base).data if others else None}
     lock = lock_path(model.name)
     if lock in copy.now.files:
+        copy.must_be_committed(lock)
         files[lock] = None
     change = Change(
         f"{model.name}: removed",
@@ -204,6 +206,7 @@ def remove(
         (_farewell(copy, model, purge=purge),),
         (f"{PURGE}: {model.name}",) if purge else (),
         model.name,
+        removes=True,
     )
     carry_out(copy, change, How(commit, branch, push, json))
 
@@ -212,18 +215,24 @@ def _farewell(copy: WorkCopy, model: Written, *, purge: bool) -> str:
     """What a removal does, in one sentence."""
     aliases = model.raw.get("aliases")
     names = " or ".join([model.name, *(map(str, aliases) if isinstance(aliases, list) else ())])
+    if "external" in model.raw:
+        return f"Removing {model.name} ends nothing that runs here, and requests for {names} are refused."
     goes = f"Removing {model.name} ends {_replicas(model)}, and requests for {names} are refused"
-    source = model.raw.get("source")
+    source = model.merged.get("source")
     if str(source.get("from", "") if isinstance(source, dict) else source).startswith("/"):
         return f"{goes}; its files are on the nodes, and are not touched."
+    mirror = copy.catalog.server.mirror if copy.catalog.server else None
+    if mirror is None:
+        return f"{goes}."
     if purge:
         return (
             f"{goes}; what nothing else uses of its files is freed as soon as they have ended, and bringing it back "
             "fetches them again."
         )
-    mirror = copy.catalog.server.mirror if copy.catalog.server else None
-    after = show_duration(mirror.retain) if mirror else "a while"
-    return f"{goes}; what nothing else uses of its files is freed {after} later; a revert until then fetches nothing."
+    freed = f"{goes}; what nothing else uses of its files is freed {show_duration(mirror.retain)} later"
+    # Nothing says that the files of one that was never locked were ever fetched.
+    kept = mirror.retain > 0 and model.name in copy.catalog.locks
+    return f"{freed}; a revert until then fetches nothing." if kept else f"{freed}."
 
 
 def _replicas(model: Written) -> str:

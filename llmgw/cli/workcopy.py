@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,9 @@ from llmgw.catalog.files import Claim, read_server_file
 from llmgw.catalog.server import Server
 from llmgw.catalog.shared import NO_SHARED, Shared
 from llmgw.catalog.written import Written, unknown
-from llmgw.errors import Refused
+from llmgw.errors import Misused, Refused
 from llmgw.sources.reading import catalog_of
-from llmgw.sources.snapshot import Snapshot
+from llmgw.sources.snapshot import UNBORN, Blob, Snapshot
 from llmgw.sources.worktree import WorktreeSource
 
 Repo = Annotated[
@@ -30,9 +31,24 @@ Repo = Annotated[
     ),
 ]
 Commit = Annotated[bool, typer.Option("--commit", help="Commit the edited file, and nothing else.")]
+
+
+def _branch(context: typer.Context, value: str) -> str:
+    # A shell's variable that is not set must not make a commit on the branch that is checked out.
+    source = context.get_parameter_source("branch")
+    if not value.strip() and source is not None and source.name != "DEFAULT":
+        raise Misused("the branch has no name", why="--branch is given and empty", do="name one, or leave --branch out")
+    return value
+
+
 Branch = Annotated[
     str,
-    typer.Option("--branch", help="Commit it to a new branch of this name.", show_default=False),
+    typer.Option(
+        "--branch",
+        help="Commit it to a new branch of this name.",
+        show_default=False,
+        callback=_branch,
+    ),
 ]
 Push = Annotated[bool, typer.Option("--push", help="Commit it, and push the branch.")]
 Json = Annotated[bool, typer.Option("--json", help="Print what is done as JSON.")]
@@ -68,6 +84,29 @@ class WorkCopy:
         return catalog_of(self.now)
 
     @cached_property
+    def committed(self) -> Mapping[str, Blob]:
+        """Its files as they are in the commit it started from."""
+        return {} if self.now.commit == UNBORN else self.source.at(self.now.commit).files
+
+    def must_be_committed(self, path: str) -> None:
+        """Whether a file could be brought back once it is gone.
+
+        Raises:
+            Refused: it is in no commit as it is now.
+        """
+        known = self.committed.get(path)
+        if known is not None and known.data == self.now.files[path].data:
+            return
+        word = shlex.quote(path)
+        raise Refused(
+            f"{path} was not removed",
+            why="it has changes that are in no commit, and nothing would bring them back"
+            if known
+            else "it is in no commit, and nothing would bring it back",
+            do=f"keep it first: git add {word} && git commit -- {word}",
+        )
+
+    @cached_property
     def shared(self) -> Shared:
         """What its server.yaml says that models are read with."""
         return read_server_file(self.now.files[SERVER].data).shared if SERVER in self.now.files else NO_SHARED
@@ -91,15 +130,20 @@ class WorkCopy:
                 do="rename one of them first",
             )
         if not found:
-            names = {n for entry in self.catalog.models for n in (entry.model.name, *entry.model.aliases)}
-            raise unknown(
-                f"there is no model {name}",
-                name,
-                names | set(self.catalog.frozen),
-                "models",
-            )
+            raise self._no_model(name)
         claim = next(iter(found.values()))
         return Written(self.file(claim.path), claim.at, shared=self.shared)
+
+    def _no_model(self, name: str) -> Refused:
+        """That a model is not there, or is in a file that nobody can read."""
+        names = {n for entry in self.catalog.models for n in (entry.model.name, *entry.model.aliases)}
+        told = unknown(f"there is no model {name}", name, names | set(self.catalog.frozen), "models")
+        hiding = [p for p in self.catalog.problems if p.path in self.catalog.unreadable_paths]
+        if not hiding:
+            return told
+        first = hiding[0]
+        why = f"{told.why}, and {first.path} may hold it, which is not read: {first.what}; {first.why}"
+        return Refused(told.what, why=why, do=told.do if "did you mean" in told.do else f"{first.where}: {first.do}")
 
     def _claims(self, name: str) -> Iterator[Claim]:
         for path, blob in self.now.files.items():

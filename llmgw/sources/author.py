@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,16 +47,26 @@ class Author:
             push: whether it will be pushed.
 
         Raises:
-            Refused: git is missing, knows no author, has other work in these files, or has nowhere to push to.
+            Refused: git is missing, knows no author, is in the middle of something, has other work in these
+                files or ignores them, or has nowhere to push to.
         """
         self._git("var", "GIT_COMMITTER_IDENT", what="git does not know whose commit this is")
+        self._idle()
+        if ignored := self.ignored(paths):
+            raise Refused(
+                f"{', '.join(ignored)} was not edited",
+                why="git ignores it, so it would be in no commit",
+                do="take it out of .gitignore, or leave --commit out",
+            )
         changed = self._git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", *paths)
         if changed:
+            new = sorted(entry[3:] for entry in changed.split("\0") if entry.startswith("??"))
             shown = ", ".join(sorted(entry[3:] for entry in changed.split("\0") if entry))
+            add = f": git add {shlex.join(new)}, and git commit" if new else ""
             raise Refused(
                 f"{shown} was not edited",
                 why="it has changes that are not committed, and they would be in the same commit",
-                do="commit them first, or leave --commit out",
+                do=f"commit them first{add}, or leave --commit out",
             )
         if branch:
             self._git(
@@ -79,6 +90,34 @@ class Author:
         if push:
             self._upstream(branch or self._git("symbolic-ref", "--short", "HEAD"))
 
+    def ignored(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Those of these files that git is told to ignore, and does not hold already."""
+        told = self._run(("ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", *paths), ASK_S)
+        return tuple(sorted(path for path in told.stdout.split("\0") if path))
+
+    def _idle(self) -> None:
+        """Whether no other work of git is under way, in which a commit of some files is not made.
+
+        Raises:
+            Refused: there is some.
+        """
+        names = ("index.lock", "MERGE_HEAD", "CHERRY_PICK_HEAD")
+        told = self._git("rev-parse", *(word for name in names for word in ("--git-path", name)))
+        lock, merge, pick = (self.root / path for path in told.splitlines())
+        if lock.exists():
+            raise Refused(
+                "nothing was edited",
+                why=f"another git is at work here, or was ended: {lock} is there",
+                do="call the command again; where no git runs, remove that file",
+            )
+        for file, work in ((merge, "merge"), (pick, "cherry-pick")):
+            if file.exists():
+                raise Refused(
+                    "nothing was edited",
+                    why=f"a {work} is in progress, and git commits no single file in one",
+                    do=f"end it first: git commit, or git {work} --abort",
+                )
+
     def commit(self, paths: Sequence[str], message: str, branch: str) -> Committed:
         """Commits these files and no others, whatever else is staged.
 
@@ -88,7 +127,7 @@ class Author:
             branch: made and checked out first; empty: the one that is checked out.
 
         Raises:
-            Refused: a hook refused it, or git did; the files stay edited.
+            Refused: a hook refused it, or git did; whoever edited the files puts them back.
         """
         staged = self._git("diff", "--cached", "--name-only", "-z").split("\0")
         if branch:
@@ -102,9 +141,9 @@ class Author:
                 self._run(("switch", "--quiet", "-"), ASK_S)
                 self._run(("branch", "--quiet", "--delete", "--force", branch), ASK_S)
             raise Refused(
-                f"{', '.join(paths)} is edited and not committed",
+                f"{', '.join(paths)} was not committed",
                 why=_words(told) or _ended(told),
-                do="mend what it names and commit, or take the edit back: git restore -- " + " ".join(paths),
+                do="mend what it names, and call the command again",
             )
         left = tuple(sorted(name for name in staged if name and name not in paths))
         return Committed(

@@ -90,7 +90,7 @@ def test_without_a_remote_nothing_is_edited(copy):
     assert copy.clean()
 
 
-def test_a_hook_that_refuses_is_heard_and_the_file_stays_edited(copy):
+def test_a_hook_that_refuses_is_heard_and_the_file_is_put_back(copy):
     hook = copy.root / ".git/hooks/pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho 'not on a Friday' >&2\nexit 1\n")
@@ -100,11 +100,11 @@ def test_a_hook_that_refuses_is_heard_and_the_file_stays_edited(copy):
 
     assert code == Exit.REFUSED
     assert err == (
-        "error: catalog/coder.yaml is edited and not committed\n"
+        "error: catalog/coder.yaml was not committed, and is as it was\n"
         "  because not on a Friday\n"
-        "  next: mend what it names and commit, or take the edit back: git restore -- catalog/coder.yaml\n"
+        "  next: mend what it names, and call the command again\n"
     )
-    assert copy.changed() == ["+owner: team-code"]
+    assert copy.clean()
     assert copy.git("branch", "--format=%(refname:short)") == "main"
 
 
@@ -194,10 +194,89 @@ def test_a_problem_elsewhere_is_shown_by_the_plan_and_stops_no_edit(copy):
 def test_a_file_with_a_problem_of_its_own_can_still_be_edited(copy):
     copy.git.commit({"catalog/coder.yaml": CODER + b"onwer: ana\n"})
 
-    code, _, _ = copy.run("model", "stop", "coder")
+    code, out, _ = copy.run("model", "stop", "coder")
+
+    assert code == Exit.PROBLEM
+    assert (
+        "\nThe edit has no effect until catalog/coder.yaml:21:1 is mended: `onwer` is not a key of a model; "
+        "write `owner`.\n"
+    ) in out
+    assert copy.changed() == ["+state: stopped"]
+
+
+def test_a_node_edited_in_a_server_yaml_with_a_problem_has_no_effect_either(copy):
+    copy.git.commit({"server.yaml": copy.text("server.yaml").encode() + b"clustre: x\n"})
+
+    code, out, _ = copy.run("node", "drain", "n1")
+
+    assert code == Exit.PROBLEM
+    assert "The edit has no effect until server.yaml:7:1 is mended: " in out
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [("MERGE_HEAD", "a merge is in progress"), ("index.lock", "index.lock is there")]
+)
+def test_what_git_is_in_the_middle_of_is_told_before_the_edit(copy, file, why):
+    (copy.root / ".git" / file).write_text("0" * 40 + "\n")
+
+    code, out, err = copy.run("model", "set", "coder", "owner", "team-code", "--commit")
+
+    assert (code, out) == (Exit.REFUSED, "")
+    assert why in err
+    assert copy.text() == CODER.decode()
+
+
+def test_a_file_that_git_ignores_is_not_committed(copy):
+    (copy.root / ".git/info").mkdir(exist_ok=True)
+    (copy.root / ".git/info/exclude").write_text("catalog/mine.yaml\n")
+    mine = CODER.replace(b"name: coder\naliases: [code]", b"name: mine")
+    copy.git.write({"catalog/mine.yaml": mine})
+
+    code, _, err = copy.run("model", "stop", "mine", "--commit")
+
+    assert code == Exit.REFUSED
+    assert err == (
+        "error: catalog/mine.yaml was not edited\n"
+        "  because git ignores it, so it would be in no commit\n"
+        "  next: take it out of .gitignore, or leave --commit out\n"
+    )
+    assert (copy.root / "catalog/mine.yaml").read_bytes() == mine
+    assert copy.run("model", "stop", "mine")[1].endswith(
+        "written and not committed: git ignores catalog/mine.yaml; take it out of .gitignore first\n"
+    )
+
+
+def test_the_next_step_of_a_new_file_adds_it(copy):
+    copy.git.write({"catalog/new.yaml": CODER.replace(b"name: coder\naliases: [code]", b"name: new")})
+
+    code, out, _ = copy.run("model", "stop", "new")
+    step = out.rpartition("written and not committed: ")[2]
+    done = subprocess.run(step, shell=True, cwd=copy.root, check=False)  # As a person would paste it.
 
     assert code == Exit.DONE
-    assert copy.changed() == ["+state: stopped"]
+    assert step == "git add catalog/new.yaml && git commit -m 'new: stopped' -- catalog/new.yaml\n"
+    assert done.returncode == 0
+    assert copy.clean()
+
+
+def test_a_branch_without_a_name_is_wrong_usage(copy):
+    code, _, err = copy.run("model", "set", "coder", "owner", "team-code", "--branch", "")
+
+    assert code == Exit.USAGE
+    assert err.startswith("error: the branch has no name\n")
+    assert copy.clean()
+
+
+def test_a_model_in_a_file_that_is_not_read_is_said_to_be_perhaps_there(copy):
+    (copy.root / "catalog/coder.yaml").rename(copy.root / "coder.yaml")
+    (copy.root / "catalog").mkdir(exist_ok=True)
+    (copy.root / "catalog/coder.yaml").symlink_to("../coder.yaml")
+
+    code, _, err = copy.run("model", "replicas", "coder", "gpu=3")
+
+    assert code == Exit.REFUSED
+    assert "there are no models, and catalog/coder.yaml may hold it, which is not read: " in err
+    assert "next: catalog/coder.yaml: " in err
 
 
 def test_without_a_server_yaml_there_is_an_edit_and_no_plan(copy):

@@ -223,6 +223,45 @@ def test_removing_one_of_several_leaves_the_others(copy):
     assert copy.text() == both[both.index(b"- name: other") :].decode()
 
 
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("changed", "it has changes that are in no commit, and nothing would bring them back"),
+        ("new", "it is in no commit, and nothing would bring it back"),
+    ],
+)
+def test_what_nothing_would_bring_back_is_not_removed(copy, how, why):
+    copy.git.write({"catalog/coder.yaml": CODER + b"# mine\n"})
+    if how == "new":
+        copy.git("rm", "-q", "--cached", "catalog/coder.yaml")
+        copy.git("commit", "-q", "-m", "not here")
+
+    code, _, err = copy.run("model", "remove", "coder")
+
+    assert code == Exit.REFUSED
+    assert err == (
+        f"error: catalog/coder.yaml was not removed\n  because {why}\n"
+        "  next: keep it first: git add catalog/coder.yaml && git commit -- catalog/coder.yaml\n"
+    )
+    assert copy.text().endswith("# mine\n")
+
+
+def test_of_files_that_nobody_has_fetched_nothing_is_promised(copy):
+    copy.from_a_hub()
+    copy.git("rm", "-q", "locks/coder.yaml")
+    copy.git("commit", "-q", "-m", "not locked")
+
+    out = copy.run("model", "remove", "coder")[1]
+
+    assert out.splitlines()[0].endswith("what nothing else uses of its files is freed 14d later.")
+
+
+def test_a_comment_that_goes_with_a_count_is_said(copy):
+    out = copy.run("model", "scale", "coder", "2..6")[1]
+
+    assert out.splitlines()[1] == "A comment goes with what is taken out: # one a node"
+
+
 def test_purging_frees_the_files_by_a_line_of_the_commit(copy):
     copy.from_a_hub()
 

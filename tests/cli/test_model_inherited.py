@@ -1,4 +1,4 @@
-"""Commands on a model that is read with `defaults` and `blocks` of server.yaml: they see what counts, and say whence."""
+"""Commands on a model that is read with `defaults` and `blocks` of server.yaml: they see what counts and say whence."""
 
 from __future__ import annotations
 
