@@ -114,3 +114,14 @@ def test_a_change_of_words_alone_is_a_change_and_no_step():
     assert plan.steps == ()
     assert exit_code(plan, detailed=True) == Exit.CHANGES
     assert "description:  to other words  (nothing that runs is touched)" in plan_text(plan)
+
+
+def test_what_runs_and_no_commit_asks_for_is_moved_and_changed_by_none():
+    left = model("left", cpu=1)
+
+    plan = change([], [], Observed((node("n1", replica("left/cpu/0", left)),)))
+
+    (m,) = plan.models
+    assert (m.name, m.action, m.counts, m.fields) == ("left", "none", (), ())
+    assert [s.id for s in m.stops] == ["left/cpu/0"]
+    assert plan.changes

@@ -203,3 +203,12 @@ def test_a_purge_is_remembered_until_its_model_is_back():
     back = commit({"a": one("a"), "b": one("b")}, last=third)
 
     assert [set(w.purged) for w in (first, second, third, back)] == [set(), {"a"}, {"a"}, set()]
+
+
+@pytest.mark.parametrize(("state", "stopped"), [("", False), ("state: running\n", False), ("state: stopped\n", True)])
+def test_a_stopped_fleet_stops_every_model_and_changes_none(state, stopped):
+    wanted = commit({"a": one("a", 3)}, server=SERVER + state.encode())
+
+    assert wanted.models["a"].stopped is stopped
+    assert wanted.models["a"].model.state == "running"
+    assert counts(wanted) == {"a": 3}
