@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from llmgw.catalog.fields import Name, Sha256, Strict, Text, Word
+from llmgw.catalog.forms import PLATFORM
 
 
 class EngineBuild(Strict):
@@ -18,7 +19,7 @@ class EngineBuild(Strict):
     """The engine."""
     version: Word
     """What `engine_version` of a profile calls it: `b11549`."""
-    platform: Annotated[Text, Field(pattern=r"^[a-z0-9]+-[a-z0-9_]+$", max_length=40)] = "linux-x86_64"
+    platform: Annotated[Text, Field(pattern=PLATFORM, max_length=40)] = "linux-x86_64"
     """The system and processor it is for: what most servers are."""
     backend: Literal["cpu", "cuda", "rocm", "vulkan", "sycl"] = "cpu"
     """What it computes on: the one that is everywhere."""

@@ -10,9 +10,11 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from llmgw.catalog import schema
+from llmgw.catalog.defaults import OF_ONE_MODEL
 from llmgw.catalog.document import Document
 from llmgw.catalog.fields import Strict
-from llmgw.catalog.forms import ALIAS, LIKE, NAME, SHA256
+from llmgw.catalog.forms import ALIAS, LIKE, NAME, SHA256, SIZE_SPAN, SPAN
+from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Finding, Steps, label, shorten
 from llmgw.catalog.scalars import resolve
 
@@ -21,6 +23,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("host", "hosts"), "engines listen on the `address` of their node in server.yaml"),
 }
 """Keys that people look for, and why there are none."""
+
+_OWN = {
+    "defaults": frozenset(Model.model_fields[name].alias or name for name in OF_ONE_MODEL),
+    "profile defaults": frozenset({"name"}),
+}
+"""Keys that are never defaults, since no two have the same: by the title of the type."""
 
 # bool comes first: it is an int to Python, and not to YAML.
 _SORTS = {
@@ -41,6 +49,8 @@ _TYPES = {
     "object": "a mapping",
 }
 
+_RANGES = {SIZE_SPAN, SPAN}
+
 
 def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Document, base: Steps) -> Iterator[Finding]:
     """Findings of what pydantic refused.
@@ -54,7 +64,8 @@ def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Documen
     meant = {(*flaw["loc"][:-1], _meant(kind, flaw["loc"])) for flaw in flaws if flaw["type"] == "extra_forbidden"}
     for flaw in flaws:
         # pydantic marks a key that was refused itself, in a mapping of any keys, by a step of its own.
-        loc: Steps = flaw["loc"][:-1] if flaw["loc"][-1:] == ("[key]",) else flaw["loc"]
+        misnamed = flaw["loc"][-1:] == ("[key]",)
+        loc: Steps = flaw["loc"][:-1] if misnamed else flaw["loc"]
         at: Steps = (*base, *loc)
         # A default that is made of other fields is not made where one of them does not fit.
         if at in document.unsure or flaw["type"] == "default_factory_not_called":
@@ -65,6 +76,8 @@ def explain(kind: type[Strict], flaws: Sequence[ErrorDetails], document: Documen
                 yield _missing(kind, base, loc)
         elif flaw["type"] == "extra_forbidden":
             yield _unknown(kind, document, base, loc)
+        elif misnamed:
+            yield _misnamed(kind, document, base, loc)
         elif flaw["type"] in {"too_short", "too_long"}:
             # Also said of a list whose items were refused, where it means nothing.
             yield from _miscounted(flaw["input"], flaw["ctx"], at)
@@ -90,7 +103,10 @@ def _unknown(kind: type[Strict], document: Document, base: Steps, loc: Steps) ->
     parts = (schema.of(kind), *schema.of(kind).get("$defs", {}).values())
     others = sorted(schema.noun(part) for part in parts if key in part.get("properties", {}))
     why = f"the keys of {schema.noun(owner)} are {', '.join(sorted(owner.get('properties', {})))}"
-    if key in _ELSEWHERE:
+    if key in _OWN.get(owner.get("title", ""), ()):
+        whose = owner["title"].removesuffix("defaults").strip() or "model"
+        why, do = f"each {whose} has its own", f"take it out, and write it in each {whose}"
+    elif key in _ELSEWHERE:
         why, do = _ELSEWHERE[key], "take it out"
     elif others:
         do = f"move it to {' or '.join(others)}"
@@ -98,6 +114,16 @@ def _unknown(kind: type[Strict], document: Document, base: Steps, loc: Steps) ->
         close = _meant(kind, loc)
         do = f"write `{close}`" if close else "take it out"
     what = f"`{label(loc)}` is not a key of {schema.noun(owner)}"
+    return Finding((*base, *loc), what, why, do, document.key_place((*base, *loc)))
+
+
+def _misnamed(kind: type[Strict], document: Document, base: Steps, loc: Steps) -> Finding:
+    """A key that is refused itself, in a mapping whose keys are anybody's to name."""
+    key, form = str(loc[-1]), schema.node(kind, loc[:-1]).get("propertyNames", {})
+    close, pattern = _closest(form, key), form.get("pattern", "")
+    what = f"`{label(loc[:-1])}` cannot have {f'the key `{shorten(key)}`' if key else 'an empty key'}"
+    why = f"its keys are each {schema.expected(form, schema.of(kind))}"
+    do = f"write `{close or LIKE[pattern]}`" if close or pattern in LIKE else "rename it"
     return Finding((*base, *loc), what, why, do, document.key_place((*base, *loc)))
 
 
@@ -122,7 +148,14 @@ def _unfit(kind: type[Strict], document: Document, base: Steps, loc: Steps, foun
     right_sort = sort in {_TYPES.get(name) for choice in part.get("anyOf", (part,)) for name in schema.types(choice)}
     # Where the sort is right and the value is not, saying the sort would only distract.
     why = f"{wants} belongs here" if right_sort else f"it is {sort}, and {wants} belongs here"
-    return Finding(at, what, why, _advice(part, found, raw, right_sort=right_sort))
+    if isinstance(found, str) and any(re.fullmatch(pattern, found) for pattern in _patterns(part) & _RANGES):
+        begin, _, end = found.partition("..")
+        return Finding(at, what, "it ends before it begins", f"write `{end}..{begin}`")
+    return Finding(at, what, why, _advice(part, found, raw, wants, right_sort=right_sort))
+
+
+def _patterns(part: schema.Schema) -> set[str]:
+    return {choice["pattern"] for choice in part.get("anyOf", (part,)) if "pattern" in choice}
 
 
 def _shown(found: Any, raw: str | None) -> str:
@@ -133,7 +166,7 @@ def _shown(found: Any, raw: str | None) -> str:
     return f"`{shorten(text)}`" if text else "empty"
 
 
-def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: bool) -> str:
+def _advice(part: schema.Schema, found: Any, raw: str | None, wants: str, *, right_sort: bool) -> str:
     """What to write instead."""
     sort = part.get("type")
     patterns = [choice["pattern"] for choice in part.get("anyOf", (part,)) if "pattern" in choice]
@@ -150,10 +183,20 @@ def _advice(part: schema.Schema, found: Any, raw: str | None, *, right_sort: boo
     if isinstance(sort, str) and sort in {"integer", "number", "boolean"}:
         if isinstance(found, str) and _SORTS[type(_resolved(found))] == _TYPES[sort]:
             return f"write it without quotes: {shorten(found)}"
-        return "write one in that range" if right_sort else "write one"
+        if isinstance(found, str) and re.fullmatch(SPAN, found):
+            return "write one number: no range is taken here"
+        return _within(part, wants) if right_sort else "write one"
     if right_sort and isinstance(found, int | float):
-        return "write one in that range"
+        return _within(part, wants)
     return f"write one like `{LIKE[patterns[0]]}`" if patterns and patterns[0] in LIKE else "write that"
+
+
+def _within(part: schema.Schema, wants: str) -> str:
+    """What to write in place of a number that is not one of those that are taken."""
+    if "const" in part:
+        return f"write {part['const']}"
+    limits = next(filter(None, map(schema.limits, part.get("anyOf", (part,)))), "")
+    return "write one in that range" if limits in wants else f"write a number{limits}"
 
 
 def _resolved(text: str) -> Any:

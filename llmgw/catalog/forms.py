@@ -14,6 +14,13 @@ VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 CRON = r"^\S+( \S+){4}$"
 ZONE = r"^[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"
 DAY = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
+URL_PATH = r"^/[^\s?#]*$"
+USER = r"^[a-z_][a-z0-9_-]*$"
+PLATFORM = r"^[a-z0-9]+-[a-z0-9_]+$"
+COMMIT = r"^[0-9a-f]{40}$"
+FACT = r"^[a-z][a-z0-9_.]{0,63}$"
+FILE_PATH = r"^[A-Za-z0-9+-][A-Za-z0-9._+-]*(/[A-Za-z0-9+-][A-Za-z0-9._+-]*){0,3}$"
+"""Of a file within a version: what the mirror keeps and every disk can hold."""
 
 _DURATION = r"(\d+(\.\d+)?(ms|[smhdw]))+"
 _SIZE = r"\d{1,15}(\.\d{1,6})?(B|[KMGT]i?B)"
@@ -34,6 +41,12 @@ FORMS = {
     CRON: "five fields of cron: minute, hour, day of the month, month, day of the week",
     ZONE: "a time zone by its name in the IANA database",
     DAY: "a date as year, month and day",
+    URL_PATH: "the path of a URL, which begins with `/`, without query and fragment",
+    USER: "a user of a Unix system, in lower case",
+    PLATFORM: "a system and a processor, with `-` between them",
+    COMMIT: "a commit of 40 hexadecimal digits in lower case",
+    FACT: "a name of at most 64 lower-case letters, digits, `.` and `_`, the first a letter",
+    FILE_PATH: "a path of at most four parts, of letters, digits, `.`, `_`, `+` and `-`, none beginning with `.`",
     DURATION: "a duration like `90s`, `15m` or `1h30m`, or a number of seconds, at most a year",
     AUTO: "`auto`, a duration like `90s` or `15m`, or a number of seconds, at most a year",
     SIZE: "a size like `24GiB` or `80GB`, or a number of bytes",
@@ -51,6 +64,11 @@ LIKE = {
     CRON: "0 7 * * 1-5",
     ZONE: "Europe/Berlin",
     DAY: "2027-01-31",
+    URL_PATH: "/health",
+    USER: "root",
+    PLATFORM: "linux-x86_64",
+    FACT: "rope.scale",
+    FILE_PATH: "q4/model-00001-of-00002.gguf",
     DURATION: "15m",
     AUTO: "15m",
     SIZE: "24GiB",

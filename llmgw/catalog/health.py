@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from llmgw.catalog.fields import Flag, Seconds, Strict, Text, Whole
-
-URL_PATH = r"^/[^\s?#]*$"
+from llmgw.catalog.forms import URL_PATH
 
 
 class Health(Strict):

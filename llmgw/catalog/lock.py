@@ -16,7 +16,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from llmgw.catalog import scalars
 from llmgw.catalog.fields import Flag, Name, Sha256, Strict, Text, Whole
-from llmgw.catalog.origin import FILE_PATH, origin, selection, url_of
+from llmgw.catalog.forms import COMMIT, FACT, FILE_PATH
+from llmgw.catalog.origin import origin, selection, url_of
 from llmgw.catalog.source import Source
 
 MOST_FILES = 1000
@@ -78,7 +79,7 @@ class Lock(Strict):
         Field(max_length=16),
     ]
     """The fields of its source that say what is fetched, as they were when it was locked."""
-    commit: Annotated[Text, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    commit: Annotated[Text, Field(pattern=COMMIT)] | None = None
     """What the revision named. Absent: the source is no repository."""
     license: Annotated[Text, Field(max_length=200)] = ""
     """As its publisher says it."""
@@ -90,7 +91,7 @@ class Lock(Strict):
     """Every file of the version."""
     facts: Annotated[
         dict[
-            Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_.]{0,63}$")],
+            Annotated[Text, Field(pattern=FACT)],
             Annotated[Any, BeforeValidator(_figures), WithJsonSchema(_FIGURES)],
         ],
         Field(max_length=256),

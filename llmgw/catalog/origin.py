@@ -12,9 +12,6 @@ from urllib.parse import quote, unquote, urlsplit
 COMMIT = re.compile(r"[0-9a-f]{40}")
 """A commit's whole id. Anything else that names a revision can move."""
 
-FILE_PATH = r"^[A-Za-z0-9+-][A-Za-z0-9._+-]*(/[A-Za-z0-9+-][A-Za-z0-9._+-]*){0,3}$"
-"""Of a file within a version: what the mirror keeps and every disk can hold."""
-
 MAIN = "main"
 """The revision that is meant where none is written."""
 

@@ -112,9 +112,9 @@ def expected(part: Schema, whole: Schema) -> str:
         return f"`{part['const']}`"
     match part.get("type"):
         case "integer":
-            return f"a whole number{_range(part)}"
+            return f"a whole number{limits(part)}"
         case "number":
-            return f"a number{_range(part)}"
+            return f"a number{limits(part)}"
         case "boolean":
             return "`true` or `false`"
         case "array":
@@ -136,7 +136,8 @@ def noun(part: Schema) -> str:
     return f"the {title}" if title.endswith("s") else f"{'an' if title[0] in 'aeiou' else 'a'} {title}"
 
 
-def _range(part: Schema) -> str:
+def limits(part: Schema) -> str:
+    """Between what a number has to be, to go on with: ` from 1 to 64`. Empty: anywhere."""
     low, above, high = (part.get(bound) for bound in _BOUNDS)
     if above is not None:
         return f" above {above}" + (f", at most {high}" if high is not None else "")

@@ -24,7 +24,7 @@ from llmgw.catalog.fields import (
     Zone,
     whole,
 )
-from llmgw.catalog.forms import ADDRESS
+from llmgw.catalog.forms import ADDRESS, USER
 from llmgw.catalog.notifications import Notification
 from llmgw.catalog.planned import Planned
 from llmgw.catalog.policy import Policy
@@ -37,7 +37,7 @@ class Ssh(Strict):
 
     model_config = ConfigDict(title="ssh")
 
-    user: Annotated[Text, Field(pattern=r"^[a-z_][a-z0-9_-]*$", max_length=32)] = "root"
+    user: Annotated[Text, Field(pattern=USER, max_length=32)] = "root"
     """Who logs in: who may install a service."""
     host: Address | None = None
     """Where. Absent: the node's `address`."""

@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from llmgw.catalog.origin import FILE_PATH, Origin, Place, origin
+from llmgw.catalog.forms import FILE_PATH
+from llmgw.catalog.origin import Origin, Place, origin
 from llmgw.catalog.problem import shorten
 from llmgw.core.resolved import Resolved, ResolvedFile
 from llmgw.errors import OperatorError, Refused, Unreachable

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from catalog.written import GONE, KEY, MODEL, SERVER, as_yaml, changed
+from catalog.written import GONE, KEY, LOCK, MODEL, SERVER, as_yaml, changed
 
-from llmgw.catalog.check import read_keys, read_models, read_server
+from llmgw.catalog import schema
+from llmgw.catalog.check import read_keys, read_lock, read_models, read_server
+from llmgw.catalog.forms import FORMS, NAME
+from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.lock import Lock
+from llmgw.catalog.model import Model
+from llmgw.catalog.server import Server
 
 PATH = "catalog/a.yaml"
 GPU = ("profiles", 0)
@@ -229,3 +235,108 @@ def test_a_thousand_problems_are_not_listed_one_by_one():
 
     assert len(found.problems) == 100
     assert (len(found.names), found.models, found.readable) == (1000, (), True)
+
+
+def refused_server(**more) -> list[tuple[str, str, str]]:
+    return [(p.what, p.why, p.do) for p in read_server(as_yaml({**SERVER, **more}))[1]]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "what", "do"),
+    [
+        ({"A b": {"owner": "x"}}, "`blocks` cannot have the key `A b`", "write `a-b`"),
+        ({"": {"owner": "x"}}, "`blocks` cannot have an empty key", "write `qwen3-8b`"),
+    ],
+)
+def test_a_block_whose_name_is_none_is_told_of_its_name(blocks, what, do):
+    why = f"its keys are each {FORMS[NAME]}"
+
+    assert refused_server(blocks=blocks) == [(what, why, do)]
+
+
+@pytest.mark.parametrize(
+    ("written", "what", "why", "do"),
+    [
+        (
+            {"defaults": {"aliases": ["a"]}},
+            "`defaults.aliases` is not a key of the defaults",
+            "each model has its own",
+            "take it out, and write it in each model",
+        ),
+        (
+            {"blocks": {"nm": {"name": "x"}}},
+            "`blocks.nm.name` is not a key of the defaults",
+            "each model has its own",
+            "take it out, and write it in each model",
+        ),
+        (
+            {"defaults": {"profile": {"name": "x"}}},
+            "`defaults.profile.name` is not a key of the profile defaults",
+            "each profile has its own",
+            "take it out, and write it in each profile",
+        ),
+    ],
+)
+def test_what_each_model_has_for_itself_is_not_moved_elsewhere(written, what, why, do):
+    assert refused_server(**written) == [(what, why, do)]
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "why", "do"),
+    [
+        pytest.param((*GPU, "disk"), -1, None, "write a number from 0 to 1152921504606846976", id="a size"),
+        pytest.param((*GPU, "start_timeout"), -5, None, "write a number from 0 to 31536000", id="a duration"),
+        pytest.param((*GPU, "parallel"), 0, None, "write one in that range", id="a range that was said"),
+        pytest.param(
+            (*GPU, "gpu", "memory"),
+            "80GB..24GiB",
+            "it ends before it begins",
+            "write `24GiB..80GB`",
+            id="a range of sizes",
+        ),
+        pytest.param(
+            (*GPU, "gpu", "compute_capability"),
+            "9.0..8",
+            "it ends before it begins",
+            "write `8..9.0`",
+            id="a range of numbers",
+        ),
+        pytest.param(
+            (*GPU, "gpu", "count"),
+            "2..4",
+            "it is text, and a whole number from 1 to 64 belongs here",
+            "write one number: no range is taken here",
+            id="a range for a number",
+        ),
+    ],
+)
+def test_a_range_is_spoken_of_where_there_is_one(at, value, why, do):
+    (problem,) = read_models(PATH, as_yaml(changed(MODEL, (at, value)))).problems
+
+    assert problem.why == (why or problem.why)
+    assert problem.do == do
+
+
+def test_the_one_version_of_the_format_is_named():
+    assert refused_server(schema=2) == [("`schema` cannot be `2`", "`1` belongs here", "write 1")]
+
+
+def patterns(part: object) -> set[str]:
+    """Every pattern in a schema."""
+    parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    here = {part["pattern"]} if isinstance(part, dict) and isinstance(part.get("pattern"), str) else set()
+    return here.union(*map(patterns, parts))
+
+
+@pytest.mark.parametrize("kind", [Model, Server, ClientKey, Lock])
+def test_every_form_of_text_has_words(kind):
+    assert patterns(schema.of(kind)) <= FORMS.keys()
+
+
+def test_a_path_that_leads_out_of_a_version_is_told_what_a_path_is():
+    lock = {**LOCK, "files": [{"path": "../../etc/x"}]}
+
+    (problem,) = read_lock("locks/coder.yaml", as_yaml(lock)).problems
+
+    assert problem.what == "`files[0].path` cannot be `../../etc/x`"
+    assert problem.why.startswith("a path of at most four parts, ")
