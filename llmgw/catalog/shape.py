@@ -32,6 +32,8 @@ class Shaper:
     """Whether a list of nothing but scalars is written in brackets."""
     mappings_in_flow: bool
     """Whether a mapping of nothing but scalars is."""
+    quote: str = ""
+    """That all text is in, of a file that is written as JSON is."""
 
     @staticmethod
     def of(text: str, root: Span) -> Shaper:
@@ -50,7 +52,9 @@ class Shaper:
                 if value.parts and not any(part.parts for part in value.parts):
                     leaves[value.items is not None, value.flow] += 1
         listed, mapped = (root.flow or leaves[kind, True] >= leaves[kind, False] for kind in (True, False))
-        return Shaper(text, lines, _most(steps, 2), _most(dashes, 2), listed, mapped)
+        keys = {entry.key.style for span in walk(root) for entry in span.entries or ()}
+        quote = '"' if root.flow and keys == {'"'} else ""
+        return Shaper(text, lines, _most(steps, 2), _most(dashes, 2), listed, mapped, quote)
 
     def inline(self, value: Value, like: Span | None = None, *, flow: bool = False) -> str:
         """A value on the line it is on.
@@ -72,12 +76,12 @@ class Shaper:
             beside = neighbour(like)
             inner = ", ".join(self.inline(part, beside, flow=True) for part in value)
             return f"[{pad}{inner}{pad}]" if inner else "[]"
-        return scalar(value, like.style if like else "", flow=flow)
+        return scalar(value, like.style if like and like.style else self.quote, flow=flow)
 
     def key(self, name: str, like: Span | None, *, flow: bool = False) -> str:
         """A key, quoted where all of its neighbours are."""
         styles = {entry.key.style for entry in like.entries or ()} if like else set()
-        return scalar(name, styles.pop() if len(styles) == 1 else "", flow=flow)
+        return scalar(name, styles.pop() if len(styles) == 1 else self.quote, flow=flow)
 
     def in_flow(self, value: Value, like: Span | None) -> bool:
         """Whether a value is written on one line: all scalars are."""

@@ -14,6 +14,8 @@ from llmgw.catalog.document import Value
 from llmgw.catalog.shape import Shaper, literal, neighbour
 from llmgw.catalog.spans import Entry, Lines, Span
 
+_FOR_EDITORS = "yaml-language-server:"
+"""In a comment that is of the whole file, whatever it stands above."""
 _REST = re.compile(r"[ \t]*(#.*)?$")
 
 
@@ -152,7 +154,19 @@ def drop_item(style: Shaper, owner: Span, index: int) -> list[Cut]:
     dash = _dash(lines, items[index].start, column)
     if lines.indent(dash).strip():
         raise Unclear
-    return [_whole_lines(lines, dash, max(items[index].end, dash + 1))]
+    return [_whole_lines(lines, _heading(lines, dash), max(items[index].end, dash + 1))]
+
+
+def _heading(lines: Lines, dash: int) -> int:
+    """Where the comment begins that stands right above an item and belongs to it; the item where there is none."""
+    column, first = lines.column(dash), lines.start(dash)
+    while first:
+        above = lines.start(first - (2 if lines.text[first - 2 : first] == "\r\n" else 1))
+        line = lines.text[above:first]
+        if not re.match(rf"[ ]{{{column}}}#", line) or _FOR_EDITORS in line:
+            break
+        first = above
+    return first
 
 
 def _open_ended(text: str, span: Span) -> bool:

@@ -45,7 +45,8 @@ def after(done):
             "{\n  name: m,  # why\n}\n", "{\n  name: m,  # why\n  state: dry,\n}\n", id="with a last comma as before"
         ),
         pytest.param("{\n  name: m  # why\n}\n", "{\n  name: m,  # why\n  state: dry\n}\n", id="without one as before"),
-        pytest.param('{"name":"m"}', '{"name":"m", "state": dry}', id="a key in quotes where all are"),
+        pytest.param('{"name":"m"}', '{"name":"m", "state": "dry"}', id="in the quotes of JSON"),
+        pytest.param('"name": m\n', '"name": m\n"state": dry\n', id="a key in quotes where all are"),
         pytest.param(
             "name:   m\nsource: s\n", "name:   m\nstate: dry\nsource: s\n", id="one space where values differ"
         ),
@@ -105,6 +106,16 @@ def test_a_new_item_is_written(before, item, expected):
         pytest.param("{a: 1, b: 2, c: 3}", ("a",), "{b: 2, c: 3}", id="the first in braces"),
         pytest.param("{a: 1, b: 2, c: 3}", ("b",), "{a: 1, c: 3}", id="one among others"),
         pytest.param("{a: 1, b: 2, c: 3, }", ("c",), "{a: 1, b: 2, }", id="the last"),
+        pytest.param("# a\n- a\n# of b\n# too\n- b\n# c\n- c\n", (1,), "# a\n- a\n# c\n- c\n", id="and its heading"),
+        pytest.param("# team\n\n# a\n- a\n- b\n", (0,), "# team\n\n- b\n", id="and not what an empty line parts"),
+        pytest.param("- a\n  # of a\n- b\n", (1,), "- a\n  # of a\n", id="nor what is indented below another"),
+        pytest.param("# a\r\n- a\r\n# b\r\n- b", (1,), "# a\r\n- a", id="with line ends of two characters"),
+        pytest.param(
+            "# yaml-language-server: $schema=x\n# a\n- a\n- b\n",
+            (0,),
+            "# yaml-language-server: $schema=x\n- b\n",
+            id="nor what editors read",
+        ),
         pytest.param("x: [\n  a,\n  b,  # two\n  c\n]\n", ("x", 1), "x: [\n  a,\n  c\n]\n", id="its own line"),
         pytest.param(
             "x: [\n  a,  # one\n  b   # two\n]\n", ("x", 1), "x: [\n  a  # one\n]\n", id="the last one's line and comma"
@@ -137,6 +148,8 @@ def test_what_is_taken_out(before, way, expected):
         ),
         pytest.param("a: {x: 1, y: 2}  # w\n", {"y": 3, "z": 4}, "a: {y: 3, z: 4}  # w\n", id="the keys that differ"),
         pytest.param("a: 1\n", {"x": [1, {"w": 2}]}, "a: {x: [1, {w: 2}]}\n", id="a mapping for a number"),
+        pytest.param('{"a": 1}', ["x", {"y": "z"}], '{"a": ["x", {"y": "z"}]}', id="all text in quotes as in JSON"),
+        pytest.param('{"a": ["x", 1]}', ["x", 1, "y"], '{"a": ["x", 1, "y"]}', id="beside a number as well"),
     ],
 )
 def test_another_value(before, new, expected):
