@@ -150,4 +150,5 @@ def _refused(status: int, body: bytes) -> Exception:
     """What an engine's error means: for the client, or for the next replica."""
     failure = openai.from_engine(status, body)
     # 503 is said while the model loads, and by an engine that takes no more: neither has begun.
-    return _Next(failure) if status in {502, 503} else failure
+    # 401 and 403 are about our key and not the client's: another replica has another one.
+    return _Next(failure) if status in {401, 403, 502, 503} else failure

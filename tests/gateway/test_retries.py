@@ -45,6 +45,7 @@ def asked(engines) -> list[int]:
         pytest.param(plays_bytes(b"", end="reset"), id="reset"),
         pytest.param(plays_bytes(LOADING), id="503 while it loads"),
         pytest.param(plays_bytes(answer({}, 502)), id="502"),
+        pytest.param(plays_bytes(answer({"error": "Unauthorized"}, 401)), id="401 to a key it does not know"),
         pytest.param(plays_bytes(answer(chat_answer())[:-5], end="reset"), id="reset inside the answer"),
         pytest.param(plays_stream(last=False), id="a stream that ends before it begins"),
         pytest.param(plays_stream(b": ping\n\n", end="reset", last=False), id="a stream that only said that it lives"),
