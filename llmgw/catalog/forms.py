@@ -29,7 +29,7 @@ DURATION = rf"^{_DURATION}$"
 AUTO = rf"^(auto|{_DURATION})$"
 SIZE = rf"^{_SIZE}$"
 GIB_SIZE = rf"^({_SIZE})$"
-SIZE_SPAN = rf"^({_SIZE}\.\.({_SIZE})?|\.\.{_SIZE})$"
+SIZE_SPAN = rf"^({_SIZE}(\.\.({_SIZE})?)?|\.\.{_SIZE})$"
 SPAN = rf"^({_NUMBER}\.\.({_NUMBER})?|\.\.{_NUMBER})$"
 
 FORMS = {
@@ -51,7 +51,7 @@ FORMS = {
     AUTO: "`auto`, a duration like `90s` or `15m`, or a number of seconds, at most a year",
     SIZE: "a size like `24GiB` or `80GB`, or a number of bytes",
     GIB_SIZE: "a number of GiB above 0, at most 1000000, or a size like `24GiB`",
-    SIZE_SPAN: "a range of sizes like `24GiB..`, `..48GB` or `40GB..80GB`",
+    SIZE_SPAN: "a range of sizes like `24GiB..`, `..48GB` or `40GB..80GB`, or one size like `48GB`",
     SPAN: "a range like `2..4`, `8.0..` or `..9.0`",
 }
 """What a pattern asks for, in words: for problems and for the reference."""

@@ -17,9 +17,10 @@ class GpuNeed(Strict):
 
     model_config = ConfigDict(title="gpu")
 
-    class_: Annotated[Name, Field(alias="class")]
+    class_: Annotated[Name | None, Field(alias="class")] = None
     """A card's class as nodes report it, the product and its memory, or its name in `cards` of server.yaml:
-    `l40s-48g`."""
+    `l40s-48g`. Absent: any class that `vendor`, `name`, `memory` or `compute_capability` fits, one of which is then
+    there."""
     count: Annotated[Whole, Field(ge=1, le=64)] = 1
     """How many cards one replica takes, all on one node and of one class."""
     vendor: Vendor | None = None
@@ -27,7 +28,8 @@ class GpuNeed(Strict):
     name: Word | None = None
     """A part of the product's name as its driver says it, in any case: `RTX 4090`. Absent: any product."""
     memory: SizeSpan | None = None
-    """The memory of one card, as its driver reports it: `40GB..`. Absent: any size."""
+    """The memory of one card, as its driver reports it: `40GB..`. One size, `48GB`, is meant within 8 %: where a card
+    corrects errors its driver reports up to 6 % less, and what is sold as 80 GB is often 80 GiB. Absent: any size."""
     compute_capability: NumberSpan | None = None
     """Of NVIDIA's cards, what they can do: `8.0..` for bfloat16. Absent: any."""
     slice: Annotated[Word | None, Planned()] = None

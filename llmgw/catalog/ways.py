@@ -88,7 +88,11 @@ def _args(profile: Profile, at: Steps) -> Iterator[Finding]:
 
 
 def _cards(profile: Profile, at: Steps) -> Iterator[Finding]:
-    count = profile.gpu.count if profile.gpu else 0
+    gpu, count = profile.gpu, profile.gpu.count if profile.gpu else 0
+    if gpu and not (gpu.class_ or gpu.vendor or gpu.name or gpu.memory or gpu.compute_capability):
+        why = "a replica needs a card that can hold it, and nothing says which"
+        do = "write its `class`, or `memory` like `24GB..`, or `vendor`, `name` or `compute_capability`"
+        yield Finding((*at, "gpu"), f"`gpu` of profile {profile.name} says of no card", why, do)
     if profile.tensor_split and profile.gpu and len(profile.tensor_split) != count:
         what = f"`tensor_split` of profile {profile.name} has {len(profile.tensor_split)} shares"
         yield Finding((*at, "tensor_split"), what, f"one replica has {count} cards", f"write {count} shares")

@@ -63,7 +63,8 @@ class Spot(Struct, frozen=True):
 class CardAsk(NamedTuple):
     """The cards one replica takes, all of one kind."""
 
-    card_class: str
+    card_class: str | None
+    """None: any, of which the other fields say enough."""
     number: int
     vendor: str | None = None
     name: str | None = None
@@ -79,7 +80,8 @@ class CardAsk(NamedTuple):
             more.append("..".join("" if end is None else show_gib(int(end)) for end in self.memory) + " of memory")
         if self.compute_capability:
             more.append(f"compute capability {show_span(self.compute_capability)}")
-        return f"{self.card_class} ({', '.join(more)})" if more else self.card_class
+        kind = self.card_class or "card"
+        return f"{kind} ({', '.join(more)})" if more else kind
 
 
 class Ask(NamedTuple):

@@ -367,10 +367,11 @@ def spots_in(ask: Ask, room: Room) -> list[Spot]:
 def suits(ask: Ask, kind: CardKind) -> bool:
     """Whether a card is one of those that are asked for."""
     card = ask.cards
-    if card is None or kind.card_class != card.card_class or kind.slice != (card.slice or ""):
+    if card is None or kind.slice != (card.slice or ""):
         return False
     return (
-        card.vendor in (None, kind.vendor)
+        card.card_class in (None, kind.card_class)
+        and card.vendor in (None, kind.vendor)
         and (card.name or "").lower() in kind.name.lower()
         and (card.memory is None or card.memory.holds(kind.memory_bytes))
         and (card.compute_capability is None or _can(kind.compute_capability, card.compute_capability))

@@ -415,3 +415,21 @@ def test_a_key_ends_on_a_day_that_there_is(day, good):
     found = read_keys("keys/a.yaml", as_yaml({**KEY, "expires": day})).problems
 
     assert [p.what for p in found] == ([] if good else [f"`expires` cannot be `{day}`"])
+
+
+@pytest.mark.parametrize("gpu", [{}, {"count": 2}])
+def test_a_card_of_which_nothing_is_said_is_refused(gpu):
+    assert judged(((*GPU, "gpu"), gpu)) == [
+        (
+            "`gpu` of profile gpu says of no card",
+            "write its `class`, or `memory` like `24GB..`, or `vendor`, `name` or `compute_capability`",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [{"memory": "80GB.."}, {"memory": "24GiB"}, {"vendor": "amd"}, {"name": "4090"}, {"compute_capability": "8.0.."}],
+)
+def test_a_card_of_any_class_may_be_asked_for_by_what_it_is(gpu):
+    assert judged(((*GPU, "gpu"), gpu)) == []

@@ -7,7 +7,7 @@ from msgspec import structs
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
 from llmgw.core.status import status
-from llmgw.units import GIB
+from llmgw.units import GIB, MIB
 from llmgw_agent.protocol import ForeignProcess, HeldVersion, InstalledEngine, WeightFile
 
 FETCHED = {"from": "https://hub.example/m.gguf", "version": "1"}
@@ -29,6 +29,8 @@ AMD = structs.replace(card(0), vendor="amd", name="AMD Instinct MI210", compute_
 OLD = structs.replace(card(0), compute_capability="7.5")
 UNKNOWN = structs.replace(card(0), compute_capability="")
 SMALL = structs.replace(card(0), memory_bytes=40 * GIB)
+CORRECTED = structs.replace(card(0), memory_bytes=46_068 * MIB)
+"""An L40S whose memory is corrected."""
 SLICE = structs.replace(card(0), uuid="MIG-1", parent="GPU-0", slice="1g.10gb")
 
 
@@ -45,6 +47,12 @@ SLICE = structs.replace(card(0), uuid="MIG-1", parent="GPU-0", slice="1g.10gb")
         pytest.param({"compute_capability": "8.0.."}, card(0), True, id="compute capability"),
         pytest.param({"compute_capability": "8.0.."}, OLD, False, id="too old"),
         pytest.param({"compute_capability": "8.0.."}, UNKNOWN, True, id="a driver that does not say excludes nothing"),
+        pytest.param({"class": None, "memory": "45GiB.."}, card(0), True, id="any class with enough memory"),
+        pytest.param({"class": None, "memory": "45GiB.."}, SMALL, False, id="any class, and none with enough memory"),
+        pytest.param({"class": None, "vendor": "amd"}, AMD, True, id="any class of a vendor"),
+        pytest.param({"class": None, "memory": "48GB"}, CORRECTED, True, id="nearly the size, as its driver says it"),
+        pytest.param({"class": None, "memory": "48GiB"}, CORRECTED, True, id="the same size in the other unit"),
+        pytest.param({"class": None, "memory": "40GB"}, CORRECTED, False, id="another size"),
         pytest.param({"slice": "1g.10gb"}, SLICE, True, id="a slice"),
         pytest.param({"slice": "2g.20gb"}, SLICE, False, id="another slice"),
         pytest.param({}, SLICE, False, id="a slice is no whole card"),
@@ -71,6 +79,20 @@ def test_what_is_asked_of_a_card_is_said_in_the_reason():
     _, (why,) = where(on_cards(vendor="amd", memory="64GiB..", compute_capability="9.0.."), nodes=[node("n1")])
 
     assert why.startswith("n1: it has no l40s-48g (amd, 64.0 GiB.. of memory, compute capability 9..)")
+
+
+def test_a_card_of_any_class_is_spoken_of_by_what_is_asked():
+    _, (why,) = where(on_cards(**{"class": None, "memory": "64GiB.."}), nodes=[node("n1")])
+
+    assert why.startswith("n1: it has no card (64.0 GiB.. of memory); it would fit on n1 with 1 card (64.0 GiB.. of")
+
+
+def test_cards_of_any_class_are_all_of_one_for_each_replica():
+    mixed = [card(0), structs.replace(card(1), card_class="rtx-4090-24g")]
+
+    started, _ = where(on_cards(**{"class": None, "vendor": "nvidia", "count": 2}), nodes=[node("n1", cards=mixed)])
+
+    assert started == {}
 
 
 def test_all_cards_of_a_replica_are_of_one_kind():
