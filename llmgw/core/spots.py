@@ -9,6 +9,7 @@ from dataclasses import replace
 from llmgw.core import rollout
 from llmgw.core.actions import Held
 from llmgw.core.artifacts import Artifacts, version_key
+from llmgw.core.fetching import Fetching
 from llmgw.core.memory import Memory, Scale
 from llmgw.core.needs import Need, Spot, shunners
 from llmgw.core.observed import DemandSeen
@@ -59,11 +60,15 @@ def find_spots(
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
     by_model = {t.model: t for t in turns}
     claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
+    fetching = Fetching(wanted, fleet)
     homeless: Counter[tuple[str, str]] = Counter()
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
         spot, kind = found[need.id], (turn.model, need.profile.name)
         if isinstance(spot, Spot):
-            spots[need.id] = (need, spot)
+            if held := fetching.admit(need, spot):
+                turn.held.append(held)
+            else:
+                spots[need.id] = (need, spot)
         elif homeless[kind]:
             # What is true of one is true of all of its kind, and said once.
             homeless[kind] += 1

@@ -29,7 +29,7 @@ ACTS = {
     "freeze window": "name cron time_zone duration",
     "node": "name address key_sha256 labels drained cards_out",
     "caller": "name key_sha256",
-    "mirror": "base api retain",
+    "mirror": "base api retain parallel_nodes",
     "card": "name class count",
     "policy": "max_removals required licenses unpinned_sources quotas soak models_at_once",
     "quota": "owner class cards memory_gib replicas",
@@ -104,7 +104,6 @@ def test_notes_say_where_a_planned_field_is_and_what_it_is_called():
         ("catalog/a.yaml", "profiles[1].start_timeout"),
         ("catalog/a.yaml", "routing"),
         ("keys/a.yaml", "expires"),
-        ("server.yaml", "mirror.parallel_nodes"),
         ("server.yaml", "defaults.health"),
     ]
     assert all(note.line > 1 and note.column for note in catalog.notes)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fleets import NOW, SETTLED, held, model, moves, node, replica, wanting
+from fleets import NOW, SETTLED, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.catalog.lock import Lock
@@ -11,7 +11,7 @@ from llmgw.core.artifacts import refused
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
-from llmgw_agent.protocol import WeightFile
+from llmgw_agent.protocol import HeldVersion, WeightFile
 
 FILES = (WeightFile("m.gguf", 100, "a" * 64),)
 MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
@@ -275,3 +275,45 @@ def test_another_lock_is_another_thing_to_try():
     other = LOCKED | {"commit": "1e" * 20}
 
     assert locked(LOCKED["source"], LOCKED)[1] != locked(LOCKED["source"], other)[1]
+
+
+class TestNodesThatFetch:
+    """At most so many at a time, in the order of who is served first."""
+
+    def pass_over(self, nodes, *models, most=2):
+        held_ones = tuple(Holding(m.name, "1", HoldingState.PRESENT, files=FILES) for m in models)
+        names = [n.name for n in nodes]
+        wanted = wanting(*models, nodes=names, mirror={**MIRROR, "parallel_nodes": most})
+        return decide(wanted, Observed(tuple(nodes), MirrorSeen(held_ones)), SETTLED, NOW)
+
+    def named(self, name, class_="standard", replicas=1):
+        source = {"from": "https://hub.example/m.gguf", "version": "1"}
+        return model(name, profiles=[profile(replicas=replicas)], source=source, **{"class": class_})
+
+    def test_the_others_wait_and_it_is_said(self):
+        plan = self.pass_over([node(f"n{n}") for n in range(4)], self.named("m", replicas=4))
+
+        assert moves(plan) == ["+m/cpu/0", "+m/cpu/1"]
+        why = "2 nodes fetch weights, and it waits until one has them (mirror.parallel_nodes)"
+        assert held(plan) == [f"m/cpu/2: {why}", f"m/cpu/3: {why}"]
+
+    def test_the_highest_class_fetches_first(self):
+        low, high = self.named("a", "opportunistic", 2), self.named("b", "guaranteed", 2)
+
+        plan = self.pass_over([node(f"n{n}") for n in range(4)], low, high)
+
+        assert [m for m in moves(plan) if m.startswith("+b")] == ["+b/cpu/0", "+b/cpu/1"]
+
+    def test_a_node_that_has_the_weights_waits_for_nobody(self):
+        nodes = [node("n0", versions=["m/1"]), node("n1"), node("n2"), node("n3")]
+
+        plan = self.pass_over(nodes, self.named("m", replicas=4))
+
+        assert len([m for m in moves(plan) if m.startswith("+")]) == 3
+
+    def test_what_arrives_already_counts(self):
+        arriving = structs.replace(node("n0"), versions=(HeldVersion("x", "1", state="arriving"),))
+
+        plan = self.pass_over([arriving, node("n1"), node("n2"), node("n3")], self.named("m", replicas=4))
+
+        assert len([m for m in moves(plan) if m.startswith("+")]) == 2
