@@ -39,6 +39,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),
     ("status",): Command("status", "status", "Say how the fleet is."),
+    ("model", "add"): Command("add", "add", "Add a model: its file, its lock, and where it would run best."),
     ("model", "replicas"): Command("model", "replicas", "Count a model's replicas: gpu=7 cpu=4."),
     ("model", "scale"): Command("model", "scale", "Give a model a total, whatever its profiles."),
     ("model", "start"): Command("model", "start", "Start a model that was stopped."),

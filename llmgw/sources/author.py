@@ -132,11 +132,18 @@ class Author:
         staged = self._git("diff", "--cached", "--name-only", "-z").split("\0")
         if branch:
             self._git("switch", "--quiet", "--create", branch)
+        known = set(self._git("ls-files", "-z", "--", *paths).split("\0"))
+        new = [path for path in paths if path not in known]
+        if new:
+            # git commits by name only what it has heard of.
+            self._git("add", "--intent-to-add", "--", *new)
         told = self._run(
             ("commit", "--quiet", "--only", f"--message={message}", "--", *paths),
             COMMIT_S,
         )
         if told.returncode:
+            if new:
+                self._run(("rm", "--quiet", "--cached", "--force", "--", *new), ASK_S)
             if branch:
                 self._run(("switch", "--quiet", "-"), ASK_S)
                 self._run(("branch", "--quiet", "--delete", "--force", branch), ASK_S)

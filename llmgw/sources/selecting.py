@@ -24,11 +24,25 @@ _BESIDE = re.compile(r"(^|/)(original|onnx|openvino|\.[^/]*)/|(^|/)\.|(^|/)conso
 """The same weights once more in another form, and what is hidden."""
 
 
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+"""Weights whose loading runs whatever code is in them."""
+
+
+class Several(Refused):
+    """What is asked for are several models, of which one has to be named."""
+
+    def __init__(self, what: str, *, why: str, do: str, models: tuple[str, ...]) -> None:
+        super().__init__(what, why=why, do=do)
+        self.models = models
+        """A pattern for each."""
+
+
 def chosen(asked: Origin, files: Mapping[str, T]) -> list[T]:
     """The files that are asked for; without a pattern, those that an engine reads.
 
     Raises:
-        Refused: there are none, a part is missing, or they are several models.
+        Several: they are several models.
+        Refused: there are none, or a part is missing.
     """
     if asked.patterns:
         taken = {path for path in files if asked.takes(path)}
@@ -38,6 +52,13 @@ def chosen(asked: Origin, files: Mapping[str, T]) -> list[T]:
     if not any(weights(path) for path in taken):
         what = "matches" if asked.patterns else "has"
         near = ", ".join(sorted(p for p in files if weights(p))[:5]) or "none"
+        pickled = sorted(p for p in files if p.endswith(_PICKLED))
+        if near == "none" and pickled:
+            raise Refused(
+                f"{at} has pickled weights only",
+                why=f"{', '.join(pickled[:3])}: loading such a file runs whatever code is in it, and no node does that",
+                do="name a repository that has the model as safetensors or GGUF; many were made from this one",
+            )
         raise Refused(
             f"{at} {what} no weights" + (f" of {', '.join(asked.patterns)}" if asked.patterns else ""),
             why=f"the GGUF and safetensors files there are: {near}",
@@ -85,8 +106,9 @@ def _one_model(at: str, taken: set[str]) -> None:
         {(f[1] if (f := PART.fullmatch(p)) else p) for p in taken if p.endswith(".gguf") and not projector(p)}
     )
     if len(stems) > 1:
-        raise Refused(
+        raise Several(
             f"{at} has several models",
             why=f"{', '.join(stems[:6])}{' …' if len(stems) > 6 else ''} are one model each",
             do=f"write a pattern that takes one: {at}/*Q4_K_M*.gguf",
+            models=tuple(stem if stem.endswith(".gguf") else f"{stem}-*.gguf" for stem in stems),
         )
