@@ -57,7 +57,11 @@ def _item(here: list[Any], rest: str, path: str) -> tuple[int, str]:
             return int(found[1]), rest[found.end() :]
         raise Refused(
             f"{path} is not there",
-            why=f"the list has {len(here)} items, the first is [0]",
+            why=f"the list has {len(here)} items, the first is [0]"
+            if len(here) > 1
+            else "the list has one item, [0]"
+            if here
+            else "the list is empty",
             do="name another",
         )
     names = {str(one.get("name", "")): index for index, one in enumerate(here) if isinstance(one, dict)}

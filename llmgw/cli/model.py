@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from math import inf
 from typing import Annotated
 
 import typer
@@ -48,6 +49,8 @@ def replicas(
 ) -> None:
     """Count a model's replicas. Profiles that are not named stay as they are."""
     asked = _counts(counts)
+    if cpu_memory is not None and not 0 < cpu_memory < inf:
+        raise Misused(f"{cpu_memory} is no memory", why="it is GiB, more than 0", do="write --cpu-memory 24")
     copy = WorkCopy.find(repo)
     model = copy.model(name)
     counted = counting.replicas(model, asked, CpuNeed(cpu_memory, cpu_cores))
@@ -97,8 +100,10 @@ def stop(
         said = f"{model.name} is stopped already: {told}."
         carry_out(copy, Change.of(model, "", (said,), model.name), How(commit, branch, push, json))
         return
+    one = _replicas(model).endswith(" replica")
+    answered = "it has answered what it is answering" if one else "they have answered what they are answering"
     said = (
-        f"Stopping {model.name} ends {_replicas(model)} once they have answered what they are answering, and refuses "
+        f"Stopping {model.name} ends {_replicas(model)} once {answered}, and refuses "
         f"new requests; its counts and files stay, and `llmgw model start {model.name}` brings it back."
     )
     change = Change.of(model.put(("state",), "stopped"), f"{model.name}: stopped", (said,), model.name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Annotated, Any
 
 import typer
 
 from llmgw.catalog import paths
-from llmgw.catalog.problem import shorten
+from llmgw.catalog.problem import Steps, shorten
 from llmgw.catalog.written import Written, unknown
 from llmgw.cli.change import Change, How, carry_out
 from llmgw.cli.workcopy import Branch, Commit, Json, Name, Push, Repo, WorkCopy
@@ -202,14 +203,62 @@ def set_(
     copy = WorkCopy.find(repo)
     model = copy.model(name)
     at = paths.steps(model.raw, path)
+    where = model.inherited(at)
     if value is None:
+        if where:
+            raise Refused(
+                f"{path} of {model.name} was not taken out",
+                why=f"its file has none: it is from `{where}` of server.yaml",
+                do=f"change it there, or write another value over it: llmgw model set {model.name} {path} VALUE",
+            )
         changed, told = model.drop(at), f"without {path}"
     else:
-        changed, told = model.put(at, paths.read(at, value)), f"{path} {shorten(value, 40)}"
-    carry_out(
-        copy,
-        Change.of(changed, f"{model.name}: {told}", (), model.name),
-        How(commit, branch, push, json),
+        read = paths.read(at, value)
+        if where and read is None:
+            raise Refused(
+                f"{path} of {model.name} was not changed",
+                why=f"it is from `{where}` of server.yaml, and nothing written in its place takes it away",
+                do=f"change it there, or write another value over it: llmgw model set {model.name} {path} VALUE",
+            )
+        changed, told = model.put(at, read), f"{path} {shorten(value, 40)}"
+    _must_be_new(copy, model, changed)
+    said = tuple(_consequences(model, changed, at))
+    change = Change.of(changed, f"{model.name}: {told}", said, changed.name or model.name)
+    carry_out(copy, change, How(commit, branch, push, json))
+
+
+def _consequences(model: Written, changed: Written, at: Steps) -> Iterator[str]:
+    """What a field does besides being written."""
+    if where := changed.inherited(at):
+        yield f"`{where}` of server.yaml counts in its place from then on."
+    if at == ("name",) and changed.name != model.name:
+        yield (
+            f"{model.name} is {changed.name} from then on: its replicas end and start again under that name, and "
+            f"requests for {model.name} are refused unless it is an alias."
+        )
+    match at:
+        case ("profiles", int(index), "name") if changed.raw != model.raw:
+            was, now = (one.profiles[index].get("name") for one in (model, changed))
+            yield f"The replicas of {was} end and start again as those of {now}."
+
+
+def _must_be_new(copy: WorkCopy, model: Written, changed: Written) -> None:
+    """Whether other files get another version: what is fetched is kept by the model's name and its version.
+
+    Raises:
+        Refused: the source is another one than in the last commit, and its version is not.
+    """
+    before, now = copy.committed_model(model), changed.merged.get("source")
+    was = before.merged.get("source") if before else None
+    if not isinstance(was, dict) or not isinstance(now, dict) or changed.raw == model.raw:
+        return
+    version, summed = now.get("version"), now.get("sha256") is not None and now.get("sha256") == was.get("sha256")
+    if version is None or version != was.get("version") or now.get("from") == was.get("from") or summed:
+        return
+    raise Refused(
+        f"{model.file.path} was not edited",
+        why=f"its source would be another one under the version {version}, which the files of the one before have",
+        do=f"give it a new version first: llmgw model set {model.name} source.version VERSION",
     )
 
 
@@ -225,6 +274,12 @@ def _cards(model: Written, word: str) -> tuple[str, int]:
     if equals:
         return profile, int(number)
     having = [str(p.get("name", "")) for p in model.profiles if p.get("gpu") is not None]
+    if not having:
+        raise Refused(
+            f"{model.name} takes no card",
+            why="none of its profiles has `gpu`",
+            do=f"say which: llmgw model set {model.name} profiles.PROFILE.gpu '{{class: CLASS, count: {number}}}'",
+        )
     if len(having) != 1:
         found = f"{len(having)} profiles of {model.name} have cards"
         raise Refused(
@@ -236,6 +291,8 @@ def _cards(model: Written, word: str) -> tuple[str, int]:
 
 
 def _tidy(number: float | None) -> float | None:
+    if number is not None and not isfinite(number):
+        raise Misused(f"{number} is no scale", why="a scale is a number", do="write 0.5, or leave --scale out")
     return int(number) if number is not None and number.is_integer() else number
 
 

@@ -12,6 +12,7 @@ from llmgw.cli.render import count
 from llmgw.cli.workcopy import Branch, Commit, Json, Push, Repo, WorkCopy
 from llmgw.core.observed import NodeSeen
 from llmgw.errors import Refused
+from llmgw_agent.protocol import Inventory
 
 Node = Annotated[str, typer.Argument(help="The node, as server.yaml calls it.")]
 Card = Annotated[
@@ -33,21 +34,20 @@ def drain(
     copy = WorkCopy.find(repo)
     server, at = _entry(copy, name)
     if not card:
-        runs = _seen(copy, name)
-        moving = count(len(runs.replicas), "replica") if runs is not None and runs.age_s is not None else "replicas"
-        said = (f"Draining {name} starts nothing new there; its {moving} move to other nodes where there is room.",)
+        said = (f"Draining {name} starts nothing new there; {_moves(_seen(copy, name))}.",)
         change = Change.of(server.put((*at, "drained"), True), f"{name}: drained", said)
         carry_out(copy, change, How(commit, branch, push, json))
         return
-    out = _out(server, at)
-    for uuid in card:
-        _must_be_there(copy, name, uuid)
-    new = [uuid for uuid in dict.fromkeys(card) if uuid not in out]
-    said = (f"Draining {_cards(card)} of {name} starts nothing new there; what runs there moves where there is room.",)
+    out, card = _out(server, at), list(dict.fromkeys(card))
+    told = (
+        f"Draining {_cards(card)} of {name} starts nothing new there; what runs there moves where there is room.",
+        *_unsure(copy, name, card),
+    )
+    new = [uuid for uuid in card if uuid not in out]
     changed = server.put((*at, "cards_out"), [*out, *new])
     carry_out(
         copy,
-        Change.of(changed, f"{name}: without {_cards(card)}", said),
+        Change.of(changed, f"{name}: without {_cards(card)}", told),
         How(commit, branch, push, json),
     )
 
@@ -73,7 +73,13 @@ def undrain(
             How(commit, branch, push, json),
         )
         return
-    out = _out(server, at)
+    out, card = _out(server, at), list(dict.fromkeys(card))
+    if not out:
+        raise Refused(
+            f"{_cards(card)} of {name} {'is' if len(card) == 1 else 'are'} not drained",
+            why=f"no card of {name} is: it has no `cards_out`",
+            do=f"llmgw node undrain {name} takes the whole node back",
+        )
     for uuid in card:
         if uuid not in out:
             raise unknown(f"{uuid} of {name} is not drained", uuid, out, "drained cards")
@@ -101,12 +107,35 @@ def _seen(copy: WorkCopy, name: str) -> NodeSeen | None:
     return next((node for node in seen.nodes if node.name == name), None) if seen else None
 
 
-def _must_be_there(copy: WorkCopy, name: str, uuid: str) -> None:
-    """A card that the node reports. Of a node that has not been seen nothing is known."""
-    node = _seen(copy, name)
+def _moves(node: NodeSeen | None) -> str:
+    """What a drain moves, as far as it is known what runs there."""
+    if node is None or node.age_s is None:
+        return "its replicas move to other nodes where there is room"
+    if not node.replicas:
+        return "no replica runs there that would move"
+    verb = "moves" if len(node.replicas) == 1 else "move"
+    return f"its {count(len(node.replicas), 'replica')} {verb} to other nodes where there is room"
+
+
+def _unsure(copy: WorkCopy, name: str, uuids: list[str]) -> list[str]:
+    """That it is not known whether these cards are there, where the fleet is seen and the node does not say.
+
+    Raises:
+        Refused: the node reports its cards, and one of these is not among them.
+    """
+    seen = see(copy).observed
+    if seen is None:
+        return []
+    node = next((node for node in seen.nodes if node.name == name), None)
     if node is None or node.inventory is None:
-        return
-    uuids = [card.uuid for card in node.inventory.cards]
+        return [f"{name} has not reported its cards, so it is not known whether it has {', '.join(uuids)}."]
+    for uuid in uuids:
+        _must_be_there(node.inventory, name, uuid)
+    return []
+
+
+def _must_be_there(inventory: Inventory, name: str, uuid: str) -> None:
+    uuids = [card.uuid for card in inventory.cards]
     if not uuids:
         raise Refused(
             f"{name} has no card {uuid}",

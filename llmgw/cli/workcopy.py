@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -87,6 +87,13 @@ class WorkCopy:
     def committed(self) -> Mapping[str, Blob]:
         """Its files as they are in the commit it started from."""
         return {} if self.now.commit == UNBORN else self.source.at(self.now.commit).files
+
+    def committed_model(self, model: Written) -> Written | None:
+        """The model as it was committed in the same file; None: it was not."""
+        known = self.committed.get(model.file.path)
+        claims = read_models(model.file.path, known.data).claims if known else ()
+        at = next((c.at for c in claims if c.name == c.model == model.name), None)
+        return None if known is None or at is None else replace(model, file=File(model.file.path, known.data), base=at)
 
     def must_be_committed(self, path: str) -> None:
         """Whether a file could be brought back once it is gone.

@@ -168,6 +168,20 @@ def test_stopping_says_what_it_does_before_the_diff(copy):
     assert copy.changed() == ["+state: stopped"]
 
 
+def test_of_one_replica_the_sentence_is_of_one(copy):
+    copy.run("model", "replicas", "coder", "gpu=0")
+
+    assert copy.run("model", "stop", "coder")[1].startswith(
+        "Stopping coder ends its 1 slow replica once it has answered what it is answering, and refuses new requests;"
+    )
+
+
+@pytest.mark.parametrize("memory", ["nan", "inf", "0", "-3"])
+def test_what_is_no_memory_is_wrong_usage(cards_only, memory):
+    assert cards_only.run("model", "replicas", "coder", "cpu=4", f"--cpu-memory={memory}")[0] == Exit.USAGE
+    assert cards_only.clean()
+
+
 def test_a_model_that_was_stopped_and_started_is_as_it_was(copy):
     copy.run("model", "stop", "coder")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cli.conftest import CODER
 
 from llmgw.errors import Exit
 
@@ -159,3 +160,70 @@ def test_a_field_that_does_not_act_yet_is_said_to_be_planned(copy):
 
     assert code == Exit.DONE
     assert out.startswith("`profiles[0].min_tps` is planned: it is checked, and does not act yet.\n")
+
+
+def test_another_source_under_the_same_version_is_refused(copy):
+    copy.from_a_hub()
+
+    code, _, err = copy.run("model", "set", "coder", "source.from", "hf://org/other@main/*Q4*.gguf")
+
+    assert code == Exit.REFUSED
+    assert err == (
+        "error: catalog/coder.yaml was not edited\n"
+        "  because its source would be another one under the version v1, which the files of the one before have\n"
+        "  next: give it a new version first: llmgw model set coder source.version VERSION\n"
+    )
+    assert copy.clean()
+
+
+def test_under_a_new_version_another_source_is_written(copy):
+    copy.from_a_hub()
+    copy.run("model", "set", "coder", "source.version", "v2")
+
+    assert copy.run("model", "set", "coder", "source.from", "hf://org/other@main/*Q4*.gguf")[0] == Exit.DONE
+
+    assert copy.changed() == [
+        "-source: {from: hf://org/coder@main/*Q4*.gguf, version: v1}",
+        '+source: {from: "hf://org/other@main/*Q4*.gguf", version: v2}',
+    ]
+
+
+def test_the_same_file_from_another_place_keeps_its_version(copy):
+    summed = f"https://a.example/m.gguf, version: v1, sha256: {'ab' * 32}".encode()
+    copy.git.commit({"catalog/coder.yaml": CODER.replace(b"/m.gguf", summed)})
+
+    assert copy.run("model", "set", "coder", "source.from", "https://b.example/m.gguf")[0] != Exit.REFUSED
+
+
+def test_what_a_rename_ends_is_said(copy):
+    model = copy.run("model", "set", "coder", "name", "writer")[1]
+    copy.git("restore", ".")
+    profile = copy.run("model", "set", "coder", "profiles.gpu.name", "cards")[1]
+
+    assert model.startswith(
+        "coder is writer from then on: its replicas end and start again under that name, and requests for coder are "
+        "refused unless it is an alias.\n"
+    )
+    assert profile.startswith("The replicas of gpu end and start again as those of cards.\n")
+
+
+def test_cards_of_a_model_without_any_need_a_class(copy):
+    copy.git.commit({"catalog/coder.yaml": CODER.replace(b"    gpu: {class: l40s-48g, count: 1}\n", b"")})
+
+    code, _, err = copy.run("model", "gpus", "coder", "2")
+
+    assert code == Exit.REFUSED
+    assert err == (
+        "error: coder takes no card\n"
+        "  because none of its profiles has `gpu`\n"
+        "  next: say which: llmgw model set coder profiles.PROFILE.gpu '{class: CLASS, count: 2}'\n"
+    )
+
+
+@pytest.mark.parametrize("scale", ["nan", "inf", "-inf"])
+def test_what_is_no_scale_is_wrong_usage(copy, scale):
+    code, _, err = copy.run("model", "adapter", "coder", "sql", "/sql.gguf", f"--scale={scale}")
+
+    assert code == Exit.USAGE
+    assert err.startswith(f"error: {scale} is no scale\n")
+    assert copy.clean()

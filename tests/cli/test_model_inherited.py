@@ -96,6 +96,23 @@ def test_another_total_of_it_keeps_the_rest_of_what_the_block_says(scaled):
     assert "taken out" not in out
 
 
+@pytest.mark.parametrize("words", [("null",), ("--unset",)])
+def test_what_is_inherited_is_not_taken_out_of_the_models_own_file(scaled, words):
+    code, _, err = scaled.run("model", "set", "coder", "scaling", *words)
+
+    assert code == Exit.REFUSED
+    assert "it is from `blocks.small.scaling` of server.yaml" in err
+    assert scaled.clean()
+
+
+def test_what_counts_in_place_of_a_value_that_is_taken_out_is_said(scaled):
+    scaled.run("model", "scale", "coder", "2..6")
+
+    out = scaled.run("model", "set", "coder", "scaling", "--unset")[1]
+
+    assert out.startswith("`blocks.small.scaling` of server.yaml counts in its place from then on.\n")
+
+
 def test_a_cpu_profile_is_added_where_every_profile_is_read_with_a_card_and_an_engine(copy):
     bare = CODER[: CODER.index(b"  - name: slow")]
     for line in (

@@ -76,4 +76,36 @@ def test_a_card_that_is_not_drained_cannot_be_taken_back(copy):
     code, _, err = copy.run("node", "undrain", "n2", "--card", "GPU-3")
 
     assert code == Exit.REFUSED
-    assert err.startswith("error: GPU-3 of n2 is not drained\n  because there are no drained cards\n")
+    assert err == (
+        "error: card GPU-3 of n2 is not drained\n"
+        "  because no card of n2 is: it has no `cards_out`\n"
+        "  next: llmgw node undrain n2 takes the whole node back\n"
+    )
+
+
+def test_a_card_of_a_node_that_has_reported_none_is_taken_out_with_a_word(copy):
+    copy.git.commit({"server.yaml": copy.text(FILE).encode() + b"  - {name: n3, address: 10.0.0.7}\n"})
+    copy.see(gpu=["ready"])
+
+    code, out, _ = copy.run("node", "drain", "n3", "--card", "GPU-1", "--card", "GPU-1")
+
+    assert code == Exit.DONE
+    assert out.splitlines()[:2] == [
+        "Draining card GPU-1 of n3 starts nothing new there; what runs there moves where there is room.",
+        "n3 has not reported its cards, so it is not known whether it has GPU-1.",
+    ]
+    assert copy.changed(FILE) == [
+        "-  - {name: n3, address: 10.0.0.7}",
+        "+  - {name: n3, address: 10.0.0.7, cards_out: [GPU-1]}",
+    ]
+
+
+def test_of_one_replica_the_sentence_is_of_one(copy):
+    copy.see(gpu=["ready"])
+
+    told = [copy.run("node", "drain", node)[1].splitlines()[0] for node in ("n1", "n2")]
+
+    assert sorted(sentence.partition("; ")[2] for sentence in told) == [
+        "its 1 replica moves to other nodes where there is room.",
+        "no replica runs there that would move.",
+    ]
