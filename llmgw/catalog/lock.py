@@ -96,7 +96,8 @@ class Lock(Strict):
         ],
         Field(max_length=256),
     ] = {}
-    """What planning needs of its header. Absent: it could not be read."""
+    """What planning needs of its header. One that is as in most models is left out; without any, no header was
+    understood, and the model's profiles write their memory."""
 
     def belongs(self, source: Source) -> bool:
         """Whether the source still says what it said when it was locked."""

@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from llmgw.catalog import reference, schema
-from llmgw.catalog.check import read_fleet, read_models
+from llmgw.catalog.check import read_fleet, read_lock, read_models
 from llmgw.catalog.keys import ClientKey
+from llmgw.catalog.lock import write
 from llmgw.catalog.model import Model
 from llmgw.catalog.parse import parse
 from llmgw.catalog.profile import Profile
@@ -23,7 +24,9 @@ from llmgw.cli.schema import drift, write_all
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "catalog"
-FILES = sorted(EXAMPLES.rglob("*.yaml"))
+LOCKS = sorted(EXAMPLES.glob("locks/*.yaml"))
+FILES = sorted({*EXAMPLES.rglob("*.yaml")} - {*LOCKS})
+"""What people write: a lock has no schema for editors."""
 KINDS = {"model": (Model, MODEL), "server": (Server, SERVER), "keys": (ClientKey, KEY)}
 VALIDATORS = {
     name.partition(".")[0]: Draft202012Validator(json.loads(text)) for name, text in schema.documents().items()
@@ -72,10 +75,32 @@ def test_every_example_names_the_schema_that_an_editor_is_to_use(file):
 
 
 def test_the_examples_are_a_fleet_without_problems():
-    catalog = read_fleet({path.relative_to(EXAMPLES).as_posix(): path.read_bytes() for path in FILES})
+    catalog = read_fleet({path.relative_to(EXAMPLES).as_posix(): path.read_bytes() for path in (*FILES, *LOCKS)})
 
     assert catalog.problems == ()
     assert len(catalog.models) >= 4
+    fetched = {e.model.name for e in catalog.models if e.model.source_ is not None and not e.model.source.is_path}
+    assert catalog.locks.keys() == fetched == {path.stem for path in LOCKS}
+
+
+@pytest.mark.parametrize("file", LOCKS, ids=lambda path: path.name)
+def test_a_lock_of_an_example_says_that_it_is_one_and_has_the_written_form(file):
+    text, comment = file.read_text(), "# An example: the sums, sizes and figures are made up.\n"
+
+    assert comment in text
+    assert write(read_lock(f"locks/{file.name}", file.read_bytes()).entry.lock).decode() == text.replace(comment, "")
+
+
+def test_an_example_needs_its_lock():
+    files = {path.relative_to(EXAMPLES).as_posix(): path.read_bytes() for path in (*FILES, *LOCKS)}
+    del files["locks/mistral-small.yaml"]
+
+    catalog = read_fleet(files)
+
+    assert {p.do for p in catalog.problems} == {
+        "pin it: llmgw lock mistral-small",
+        "give memory_gib, or run llmgw lock mistral-small",
+    }
 
 
 WRONG: tuple[Any, ...] = (
