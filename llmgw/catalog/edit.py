@@ -57,7 +57,7 @@ def put(file: File, at: Steps, value: Value, *, order: Sequence[str] = ()) -> Fi
         Refused: it cannot be done without touching something else; says what to edit by hand.
     """
     here, wanted = at, value
-    before = _good(file)
+    before = good(file)
     while here[:-1] and not isinstance(_at(before, here[:-1]), dict | list):
         # What is missing on the way is written with it.
         here, wanted = here[:-1], {str(here[-1]): wanted}
@@ -75,7 +75,7 @@ def drop(file: File, at: Steps) -> File:
     Raises:
         Refused: it cannot be done without touching something else; says what to edit by hand.
     """
-    return _edited(file, _good(file), at, _GONE, ())
+    return _edited(file, good(file), at, _GONE, ())
 
 
 def append(file: File, at: Steps, value: Value, *, order: Sequence[str] = ()) -> File:
@@ -84,11 +84,16 @@ def append(file: File, at: Steps, value: Value, *, order: Sequence[str] = ()) ->
     Raises:
         Refused: it cannot be done without touching something else; says what to edit by hand.
     """
-    old = _at(_good(file), at)
+    old = _at(good(file), at)
     return put(file, at, [*(old if isinstance(old, list) else ()), value], order=order)
 
 
-def _good(file: File) -> Document:
+def good(file: File) -> Document:
+    """What a file says that can be edited.
+
+    Raises:
+        Refused: it cannot be read as a person means it; says what to mend first.
+    """
     document = file.read()
     if document.findings:
         first = document.findings[0]

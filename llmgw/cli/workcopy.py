@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from llmgw.catalog.check import SERVER, Catalog, read_models
-from llmgw.catalog.edit import File
+from llmgw.catalog.edit import File, good
 from llmgw.catalog.files import Claim, read_server_file
 from llmgw.catalog.server import Server
 from llmgw.catalog.shared import NO_SHARED, Shared
@@ -139,13 +139,18 @@ class WorkCopy:
         if not found:
             raise self._no_model(name)
         claim = next(iter(found.values()))
-        return Written(self.file(claim.path), claim.at, shared=self.shared)
+        file = self.file(claim.path)
+        if not file.read().whole:
+            # What comes after the place where reading ended is not known, and it may be another model.
+            good(file)
+        return Written(file, claim.at, shared=self.shared)
 
     def _no_model(self, name: str) -> Refused:
         """That a model is not there, or is in a file that nobody can read."""
         names = {n for entry in self.catalog.models for n in (entry.model.name, *entry.model.aliases)}
         told = unknown(f"there is no model {name}", name, names | set(self.catalog.frozen), "models")
-        hiding = [p for p in self.catalog.problems if p.path in self.catalog.unreadable_paths]
+        hidden = {"catalog", *self.catalog.unreadable_paths}
+        hiding = [p for p in self.catalog.problems if p.path in hidden]
         if not hiding:
             return told
         first = hiding[0]
@@ -172,7 +177,8 @@ class WorkCopy:
             )
         written = Written(self.file(SERVER), (), Server)
         entries = written.raw.get("nodes")
-        names = [str(n.get("name", "")) if isinstance(n, dict) else "" for n in entries or ()]
+        listed = entries if isinstance(entries, list) else []
+        names = [str(n.get("name", "")) if isinstance(n, dict) else "" for n in listed]
         if name not in names:
             raise unknown(f"there is no node {name}", name, names, "nodes")
         return written, names.index(name)

@@ -267,16 +267,27 @@ def test_a_branch_without_a_name_is_wrong_usage(copy):
     assert copy.clean()
 
 
-def test_a_model_in_a_file_that_is_not_read_is_said_to_be_perhaps_there(copy):
-    (copy.root / "catalog/coder.yaml").rename(copy.root / "coder.yaml")
-    (copy.root / "catalog").mkdir(exist_ok=True)
-    (copy.root / "catalog/coder.yaml").symlink_to("../coder.yaml")
+@pytest.mark.parametrize("link", ["catalog/coder.yaml", "catalog"])
+def test_a_model_in_a_file_that_is_not_read_is_said_to_be_perhaps_there(copy, link):
+    (copy.root / link).rename(copy.root / "real")
+    (copy.root / link).symlink_to(copy.root / "real")
 
     code, _, err = copy.run("model", "replicas", "coder", "gpu=3")
 
     assert code == Exit.REFUSED
-    assert "there are no models, and catalog/coder.yaml may hold it, which is not read: " in err
-    assert "next: catalog/coder.yaml: " in err
+    assert f"there are no models, and {link} may hold it, which is not read: {link} cannot be read as a file; " in err
+    assert f"next: {link}: " in err
+
+
+@pytest.mark.parametrize("words", [("replicas", "coder", "gpu=3"), ("restart", "coder"), ("remove", "coder")])
+def test_a_model_in_a_file_that_ends_in_the_middle_is_mended_first(copy, words):
+    copy.git.commit({"catalog/coder.yaml": b"- name: coder\n  profiles: [\n- name: other\n"})
+
+    code, _, err = copy.run("model", *words)
+
+    assert code == Exit.REFUSED
+    assert err.startswith("error: catalog/coder.yaml was not edited\n  because line 3: ")
+    assert copy.clean()
 
 
 def test_without_a_server_yaml_there_is_an_edit_and_no_plan(copy):

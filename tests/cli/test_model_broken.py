@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli.conftest import CODER
+from cli.conftest import CODER, SERVER
 
 from llmgw.catalog.parse import parse
 from llmgw.errors import Exit
@@ -67,3 +67,26 @@ def test_a_profile_is_not_made_of_one_that_is_wrong(copy):
     )
     assert "next: mend catalog/coder.yaml:10 first: " in err
     assert copy.clean()
+
+
+@pytest.mark.parametrize("at", ["nodes", "nodes[0]", "name", "cards_out", "drained", "defaults", "blocks", "mirror"])
+def test_nothing_in_server_yaml_makes_a_command_crash(copy, at):
+    for value in ODD:
+        whole = parse(SERVER).value
+        if at == "nodes[0]":
+            whole["nodes"][0] = value
+        else:
+            (whole["nodes"][1] if at in ("name", "cards_out", "drained") else whole)[at] = value
+        data = json.dumps(whole, indent=2).encode()
+        for words in (
+            ("node", "drain", "n2"),
+            ("node", "drain", "n2", "--card", "GPU-3"),
+            ("node", "undrain", "n2", "--card", "GPU-3"),
+            ("model", "scale", "coder", "1..9"),
+            ("model", "stop", "coder"),
+        ):
+            copy.git.write({"server.yaml": data, "catalog/coder.yaml": CODER})
+
+            code, _, err = copy.run(*words)
+
+            assert code in (Exit.DONE, Exit.PROBLEM, Exit.REFUSED, Exit.HELD, Exit.USAGE), (words, value, err)
