@@ -35,6 +35,19 @@ def joined(
     return tuple(sorted(hashed.values(), key=lambda e: (e.key.name, e.key.sha256))), found
 
 
+def expired(entries: Iterable[KeyEntry], today: str) -> Iterator[str]:
+    """Keys whose last day is over, one a line: in the repository they are of no more use.
+
+    Args:
+        entries: the keys.
+        today: the day it is in UTC, as `expires` is written.
+    """
+    for entry in entries:
+        if entry.key.expires is not None and entry.key.expires < today:
+            where = f"{entry.path}:{entry.place.line}:{entry.place.column}"
+            yield f"{where}: note: the last day of key {entry.key.name} was {entry.key.expires}"
+
+
 def _twice(entry: KeyEntry, named: KeyEntry, hashed: KeyEntry) -> Iterator[Problem]:
     if named is not entry:
         why = f"{named.path}:{named.place.line} has a key of that name"

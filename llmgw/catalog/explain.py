@@ -151,6 +151,9 @@ def _unfit(kind: type[Strict], document: Document, base: Steps, loc: Steps, foun
     if isinstance(found, str) and any(re.fullmatch(pattern, found) for pattern in _patterns(part) & _RANGES):
         begin, _, end = found.partition("..")
         return Finding(at, what, "it ends before it begins", f"write `{end}..{begin}`")
+    if found is None and loc and isinstance(loc[-1], str):
+        needed = loc[-1] in schema.node(kind, loc[:-1]).get("required", ())
+        return Finding(at, what, why, "write one" if needed else "write one, or take the key out")
     return Finding(at, what, why, _advice(part, found, raw, wants, right_sort=right_sort))
 
 

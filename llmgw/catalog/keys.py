@@ -46,11 +46,11 @@ class ClientKey(Strict):
     name: Name
     """Whose it is. Unique in the fleet."""
     sha256: Sha256
-    """Of the whole key, as `llmgw key new client NAME` prints it."""
+    """Of the whole key, as `llmgw key new client NAME` prints it. No node, gateway or operator has the same."""
     owner: Annotated[Text, Field(max_length=200)] = ""
     """The team or person who answers for what it is used for: for people who read the file."""
     models: Annotated[tuple[Alias, ...], Field(max_length=1000)] | None = None
-    """The models it may use. Absent: all of them."""
+    """The models it may use, by the names and aliases there are. Absent: all of them."""
     expires: Annotated[Day | None, Planned()] = None
     """The last day it may be used, in UTC: `2027-01-31`. Absent: it does not end."""
     limits: Annotated[Limits, Planned()] = Limits()

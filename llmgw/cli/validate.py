@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from llmgw.catalog import clients
 from llmgw.catalog.check import Catalog, read_fleet
 from llmgw.catalog.problem import Problem
 from llmgw.cli.asked import Asked, HubUrl, MirrorKey, Reach, TokenFile, Via
@@ -41,7 +43,8 @@ def validate(
 
         asked = ask(named, catalog, Reach(via, hub, token_file, mirror_key_file), within_s=within)
     catalog = replace(catalog, problems=tuple(sorted((*catalog.problems, *asked.problems))))
-    for note in catalog.notes:
+    today = datetime.now(UTC).date().isoformat()
+    for note in (*catalog.notes, *clients.expired(catalog.keys, today)):
         # Beside JSON they are still said, where a program that reads it does not look.
         print(note, file=sys.stderr if json else sys.stdout)
     if json:

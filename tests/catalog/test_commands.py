@@ -39,6 +39,15 @@ def test_a_good_working_copy_is_counted(fleet, capsys):
     assert validate(fleet, capsys) == (Exit.DONE, "no problems: 1 model, 2 nodes, 1 key\n")
 
 
+def test_a_key_whose_last_day_is_over_is_noted_and_no_problem(fleet, capsys):
+    put(fleet / "keys" / "apps.yaml", as_yaml({**KEY, "expires": "2001-01-31"}))
+
+    code, out = validate(fleet, capsys)
+
+    assert code == Exit.DONE
+    assert "keys/apps.yaml:1:1: note: the last day of key helpdesk was 2001-01-31\n" in out
+
+
 def test_every_problem_is_printed_and_the_counts_come_last(fleet, capsys):
     put(fleet / "catalog" / "a.yaml", BROKEN.replace(b'"coder"', b'"a"').replace(b'"code"', b'"b"'))
 

@@ -6,6 +6,7 @@ import pytest
 from catalog.written import GONE, KEY, MODEL, SERVER, as_yaml, changed
 
 from llmgw.catalog.check import MISSING_SERVER, assemble, read_fleet, read_keys, read_models
+from llmgw.catalog.clients import expired
 from llmgw.catalog.problem import Problem
 
 
@@ -258,3 +259,12 @@ def test_what_a_key_is_for_is_not_judged_while_a_file_of_models_cannot_be_read()
     }
 
     assert {p.path for p in read_fleet(files).problems} == {"catalog/a.yaml"}
+
+
+def test_a_key_is_over_on_the_day_after_its_last():
+    entries = read_keys("keys/k.yaml", as_yaml({**KEY, "expires": "2027-01-31"})).keys
+
+    assert list(expired(entries, "2027-01-31")) == []
+    assert list(expired(entries, "2027-02-01")) == [
+        "keys/k.yaml:1:1: note: the last day of key helpdesk was 2027-01-31"
+    ]

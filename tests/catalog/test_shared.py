@@ -33,6 +33,13 @@ def test_a_model_has_the_defaults_that_it_does_not_write():
     assert (model.owner, model.class_, model.max_output) == ("team-assist", "guaranteed", 1024)
 
 
+def test_nothing_written_keeps_a_default_out():
+    shared = {"defaults": {"max_output": 7}}
+
+    assert the_model(shared, changed(BARE, (("max_output",), None))).max_output is None
+    assert the_model(shared, changed(BARE, (("max_output",), GONE))).max_output == 7
+
+
 def test_every_profile_has_the_defaults_of_profiles():
     model = the_model({"defaults": {"profile": {"cpu_cores": 7, "start_timeout": "1h"}}}, BARE)
 
