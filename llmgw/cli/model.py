@@ -121,7 +121,10 @@ def start(
     """Start a model that was stopped, with the counts it had."""
     copy = WorkCopy.find(repo)
     model = copy.model(name)
-    change = Change.of(model.running(), f"{model.name}: started", (), model.name)
+    server = copy.catalog.server
+    held = server is not None and server.state == "stopped"
+    said = ("The fleet is stopped by `state` of server.yaml: nothing starts until that is taken out.",) if held else ()
+    change = Change.of(model.running(), f"{model.name}: started", said, model.name)
     carry_out(copy, change, How(commit, branch, push, json))
 
 

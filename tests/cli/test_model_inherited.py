@@ -38,6 +38,15 @@ def test_a_model_that_its_defaults_stop_is_started_by_its_own_file(stopped):
     assert stopped.changed() == ["+state: running"]
 
 
+def test_in_a_fleet_that_is_stopped_a_start_is_written_and_said_to_wait(copy):
+    copy.git.commit({"server.yaml": SERVER + b"state: stopped\n", "catalog/coder.yaml": CODER + b"state: stopped\n"})
+
+    out = copy.run("model", "start", "coder")[1]
+
+    assert out.startswith("The fleet is stopped by `state` of server.yaml: nothing starts until that is taken out.\n")
+    assert copy.changed() == ["-state: stopped"]
+
+
 def test_another_total_starts_it_too(stopped):
     code, out, _ = stopped.run("model", "scale", "coder", "5")
 
