@@ -6,12 +6,15 @@ from copy import deepcopy
 
 import yaml
 from catalog.styles import STYLES
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.catalog.edit import File, append, drop, put, same
 from llmgw.catalog.parse import parse
 from llmgw.errors import Refused
+
+COSTLY = settings(max_examples=min(400, settings().max_examples))
+"""Each example edits a file several times over: so many find what 1,500 do."""
 
 PATH = "catalog/m.yaml"
 
@@ -68,6 +71,7 @@ def files(draw):
     return None if document.findings else data
 
 
+@COSTLY
 @given(files().filter(bool), st.data())
 def test_an_edit_changes_the_value_that_was_asked_or_is_refused(data, draw):
     before = read(data)
@@ -82,6 +86,7 @@ def test_an_edit_changes_the_value_that_was_asked_or_is_refused(data, draw):
     assert same(read(after.data), with_(before, way, new))
 
 
+@COSTLY
 @given(files().filter(bool), keys, values)
 def test_a_key_added_and_taken_out_leaves_the_bytes(data, key, new):
     before = read(data)
@@ -97,6 +102,7 @@ def test_a_key_added_and_taken_out_leaves_the_bytes(data, key, new):
     assert drop(added, (key,)).data == data
 
 
+@COSTLY
 @given(files().filter(bool), st.data())
 def test_taking_out_leaves_all_else_as_it_was(data, draw):
     before = read(data)
@@ -115,6 +121,7 @@ def test_taking_out_leaves_all_else_as_it_was(data, draw):
     assert same(read(after.data), wanted)
 
 
+@COSTLY
 @given(st.sampled_from(sorted(STYLES)), values)
 def test_in_every_style_any_value_can_be_written_and_taken_back(name, new):
     data = STYLES[name]
@@ -129,6 +136,7 @@ def test_in_every_style_any_value_can_be_written_and_taken_back(name, new):
 BLOCKS = ["plain", "deep", "lists at the key's column", "indented by four", "lists indented by four, mappings by two"]
 
 
+@COSTLY
 @given(st.sampled_from(BLOCKS), st.dictionaries(keys, values, min_size=1, max_size=5))
 def test_items_are_added_and_taken_out_in_block_style(name, new):
     file = File(PATH, STYLES[name])
@@ -147,6 +155,7 @@ PIECES = [
 ]
 
 
+@COSTLY
 @given(st.lists(st.sampled_from(PIECES), min_size=2, max_size=9), st.data())
 def test_whatever_is_read_is_edited_as_asked_or_refused(pieces, draw):
     data = "".join(pieces).encode()

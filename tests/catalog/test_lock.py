@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from catalog.written import GONE, MODEL, SERVER, as_yaml, changed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgw.catalog.check import read_fleet, read_lock
@@ -82,6 +82,7 @@ SOURCES = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=min(400, settings().max_examples))
 @given(FACTS, FILES, SOURCES, TEXTS)
 def test_what_is_written_is_read_back_as_it_was(facts, files, source, license_):
     ordered = sorted(files, key=lambda file: file.path)
