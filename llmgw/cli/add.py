@@ -26,7 +26,8 @@ from llmgw.cli.workcopy import Branch, Commit, Json, Push, Repo, WorkCopy
 from llmgw.core.wanted import judge
 from llmgw.errors import Misused, Refused
 from llmgw.planning.added import Draft
-from llmgw.planning.shape import from_facts
+from llmgw.planning.architectures import architecture
+from llmgw.planning.shape import ModelShape, from_facts
 from llmgw.sources.hub import ENDPOINT
 from llmgw.sources.locking import lock_of
 from llmgw.sources.selecting import weights
@@ -119,12 +120,7 @@ def _draft(picked: Picked, wish: Wish, server: Server | None) -> Draft:
     found = picked.found
     shape = from_facts(found.facts) if found.facts else None
     if shape is None or not shape.known:
-        called = f"the architecture {shape.architecture[:64]!a}" if shape and shape.architecture else "its architecture"
-        raise Refused(
-            f"{wish.name} was not added",
-            why=f"{called} is unknown here, so neither its memory nor whether an engine serves it can be told",
-            do="where an engine is known to serve it, write the file by hand with memory_gib, and run llmgw lock",
-        )
+        raise _unknown(wish.name, shape)
     engine = "llamacpp" if picked.gguf else "vllm"
     fields: dict[str, Any] = {
         "name": wish.name,
@@ -150,6 +146,17 @@ def _draft(picked: Picked, wish: Wish, server: Server | None) -> Draft:
             do="write the file by hand with memory_gib, and run llmgw lock",
         )
     return Draft(fields, engine, wish.replicas, shape, lock)
+
+
+def _unknown(name: str, shape: ModelShape | None) -> Refused:
+    """That nothing is known of a model but its size."""
+    do = "where an engine is known to serve it, write the file by hand with memory_gib, and run llmgw lock"
+    if shape is not None and architecture(shape.architecture):
+        why = f"its header says {shape.architecture} and has no layers: it may be an adapter, or a vocabulary alone"
+        return Refused(f"{name} was not added", why=why, do="name the model that it belongs to")
+    called = f"the architecture {shape.architecture[:64]!a}" if shape and shape.architecture else "its architecture"
+    why = f"{called} is unknown here, so neither its memory nor whether an engine serves it can be told"
+    return Refused(f"{name} was not added", why=why, do=do)
 
 
 def _license(said: str, server: Server | None) -> str:

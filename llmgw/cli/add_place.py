@@ -104,11 +104,13 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
         "cpu_cores": f"an estimate: half of {host.name}'s" if host else "an estimate: no node is known",
     }
     rate = draft.cpu_speed()
-    tps = f", at {speed(rate)} where memory gives {ASSUMED_GBS:.0f} GB/s, which is assumed" if rate else ""
+    tps = f", at {speed(rate)} (where memory gives {ASSUMED_GBS:.0f} GB/s, which is assumed)" if rate else ""
     takes = f"{gib:g} GiB of memory and {count(cores, 'core')}"
     what = f"{_runs(draft)} on CPUs, with a context of {most} tokens, {takes}{tps}."
-    if not about.nodes:
+    if not about.known:
         why = "Nothing is known of the fleet: no control answers and no status branch is here, so it is placed on CPUs."
+    elif not about.nodes:
+        why = "No node of the fleet reports, so it is placed on CPUs."
     elif ways:
         why = f"Warning: {_better(draft, ways[0])}; --cpu keeps it off them."
     else:
@@ -130,7 +132,9 @@ def _added(
 ) -> Added:
     if context < wanted:
         said.append(f"The context is lowered from {wanted} to {context} tokens: that is what {where} has room for.")
-        notes["context_length"] = f"an estimate: what fits of the {wanted} it was trained for"
+        notes["context_length"] = f"an estimate: what fits of {wanted}"
+    if 0 < draft.shape.context < context:
+        said.append(f"Warning: it was trained for {draft.shape.context} tokens, and answers badly beyond them.")
     cores = profile.pop("cpu_cores")
     whole = {**profile, "memory_gib": gib, "cpu_cores": cores}
     fields = {**draft.fields, "context_length": context, "profiles": [whole]}
@@ -139,7 +143,8 @@ def _added(
 
 def _runs(draft: Draft) -> str:
     engine = {"llamacpp": "llama.cpp", "vllm": "vLLM"}[draft.engine]
-    return f"{draft.fields['name']} will run {count(draft.replicas, 'replica')} on {engine}, each"
+    each = ", each" if draft.replicas > 1 else ""
+    return f"{draft.fields['name']} will run {count(draft.replicas, 'replica')} on {engine}{each}"
 
 
 def _cards(way: OnCards) -> str:

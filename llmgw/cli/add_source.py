@@ -13,14 +13,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from llmgw.catalog.origin import Origin, Place, origin
+from llmgw.cli.updates import SHORT
 from llmgw.core.resolved import Resolved, ResolvedFile
 from llmgw.errors import Misused, Refused
 from llmgw.sources.hub import ENDPOINT
 from llmgw.sources.locking import Look
 from llmgw.sources.selecting import PART, Several, projector, weights
-
-SHORT = 12
-"""Digits of a commit's id that make a version of it."""
 
 _FORMS = "OWNER/NAME, OWNER/NAME/FILE, hf://…, https://…, mirror:NAME/VERSION, or the absolute path of a file"
 _QUANT = re.compile(r"[-._](i?q\d[a-z0-9_]*|bf16|f16|f32|fp16|mxfp4|ud-i?q\d[a-z0-9_]*)$")
@@ -72,15 +70,36 @@ def pick(text: str, look: Look, endpoint: str) -> Picked:
             why=f"each of these is one: {each}",
             do=f"name one: llmgw model add {read.at}/{one}",
         ) from None
-    if not any(weights(file.path) for file in found.files):
-        raise Refused(
-            f"{text} was not added",
-            why=f"it is no GGUF or safetensors file, but {found.files[0].path}" if found.files else "it has no files",
-            do="name the weights themselves; for another engine write the file by hand, with engine: command",
-        )
+    _one_model(text, [file.path for file in found.files])
     if read.place is Place.HUB:
         return _of_hub(read, found)
     return Picked(_other(read, found), found, named(PurePosixPath(read.at.split("?")[0]).name, read))
+
+
+def _one_model(text: str, paths: list[str]) -> None:
+    """Whether the files are one model that an engine of ours reads.
+
+    Raises:
+        Refused: they are none, a part of one, or several.
+    """
+    held = [path for path in paths if weights(path)]
+    if not held:
+        raise Refused(
+            f"{text} was not added",
+            why=f"it is no GGUF or safetensors file, but {paths[0]}" if paths else "it has no files",
+            do="name the weights themselves; for another engine write the file by hand, with engine: command",
+        )
+    if all(projector(path) for path in held):
+        raise Refused(
+            f"{text} was not added",
+            why=f"{held[0]} is the part of a model that sees or hears, and runs with one only",
+            do="name the model, which is in the same repository as a rule",
+        )
+    whole = [path for path in held if path.endswith(".gguf") and not projector(path)]
+    if len({part[1] if (part := PART.fullmatch(path)) else path for path in whole}) > 1:
+        raise Refused(
+            f"{text} has several models", why=f"each of these is one: {', '.join(whole[:40])}", do="name one of them"
+        )
 
 
 def _from(text: str, endpoint: str) -> str:
@@ -112,7 +131,7 @@ def _from(text: str, endpoint: str) -> str:
 def _of_hub(read: Origin, found: Resolved) -> Picked:
     """Pinned to the commit, and to the one file where it is one."""
     kept = [file for file in found.files if weights(file.path)]
-    main = next(file for file in kept if not projector(file.path) or len(kept) == 1)
+    main = next(file for file in kept if not projector(file.path))
     patterns = read.patterns
     if main.path.endswith(".gguf") and not any(projector(file.path) for file in kept):
         part = PART.fullmatch(main.path)
@@ -129,7 +148,7 @@ def _other(read: Origin, found: Resolved) -> dict[str, Any]:
         case Place.PATH:
             return {"from": read.at}
         case Place.MIRROR:
-            return {"from": f"mirror:{read.at}/", "version": read.at.partition("/")[2]}
+            return {"from": f"mirror:{read.at}/"}
         case Place.FILE:
             written = f"file://{read.at}"
         case _:

@@ -18,6 +18,8 @@ from llmgw.planning.added import Host, Offer
 class Free:
     """What a new model could be given."""
 
+    known: bool = False
+    """Whether the fleet was seen at all."""
     offers: tuple[Offer, ...] = ()
     host: Host | None = None
     """The node with most memory left. None: nothing is known of any."""
@@ -54,6 +56,7 @@ def free(seen: Seen, wanted: Wanted | None, engine: str) -> Free:
     hosts = [room for room in open_rooms if room in having] or open_rooms
     host = max(hosts, key=lambda room: (room.memory_bytes, room.name), default=None)
     return Free(
+        True,
         tuple(offers),
         Host(host.name, host.memory_bytes, host.cores) if host else None,
         sum(len(room.order) for room in rooms),

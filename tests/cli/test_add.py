@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 
 import fleets
 import pytest
 
 from fakes.gguf_bytes import LLAMA, gguf_header, safetensors_header
 from fakes.hub import TOKEN, Sized
+from fakes.upstream import Upstream
 from llmgw.catalog.check import read_lock, read_models
 from llmgw.cli.main import run
 from llmgw.core.decide import decide
@@ -111,10 +113,10 @@ def test_a_model_gets_a_file_and_a_lock_and_says_what_it_runs_as(desk, seen, hub
 
     assert (code, err) == (Exit.DONE, "")
     assert out.startswith(
-        "tiny-chat will run 1 replica on llama.cpp, each on one l40s-48g (2 free), with a context of 8192 tokens, "
+        "tiny-chat will run 1 replica on llama.cpp on one l40s-48g (2 free), with a context of 8192 tokens, "
     )
     text = desk.text("catalog/tiny-chat.yaml")
-    sha256 = lock(desk, "tiny-chat").files[0].sha256
+    digest = lock(desk, "tiny-chat").files[0].sha256
     assert text.splitlines()[1:8] == [
         "name: tiny-chat",
         'description: "Answers: quickly."',
@@ -122,7 +124,7 @@ def test_a_model_gets_a_file_and_a_lock_and_says_what_it_runs_as(desk, seen, hub
         "source:",
         f'  from: "hf://{REPO}@{commit}/tiny-chat-q4_k_m.gguf"',
         f"  version: {commit[:12]}" if not commit[:12].isdigit() else f'  version: "{commit[:12]}"',
-        f"  sha256: {sha256}",
+        f"  sha256: {digest}",
     ]
     (profile,) = model(desk, "tiny-chat").profiles
     assert (profile.name, profile.engine, profile.gpu.class_, profile.gpu.count) == ("gpu", "llamacpp", "l40s-48g", 1)
@@ -245,6 +247,23 @@ def test_without_a_free_card_it_is_placed_on_cpus(desk, seen, hub):
     assert code == Exit.DONE
     assert "It is on CPUs since no node that reports has a card." in out
     assert model(desk, "m").profiles[0].cpu_cores == 16
+
+
+def test_silent_nodes_offer_nothing(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": SMALL})
+    seen(fleets.node("n1", cards=2, age_s=10_000), fleets.node("n2", cards=2, age_s=10_000))
+
+    assert "No node of the fleet reports, so it is placed on CPUs." in desk.run("model", "add", REPO, "--name", "m")[1]
+
+
+def test_a_drained_node_offers_nothing(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": SMALL})
+    desk.git.commit({"server.yaml": SERVER.replace(b"10.0.0.5}", b"10.0.0.5, drained: true}")}, "drained")
+    seen(fleets.node("n1", cards=8), fleets.node("n2", cards=[small_card(0)]))
+
+    desk.run("model", "add", REPO, "--name", "m")
+
+    assert model(desk, "m").profiles[0].gpu.class_ == "rtx4090-24g"
 
 
 def test_cards_that_would_hold_it_are_not_left_idle_for_cpus(desk, seen, hub):
@@ -415,3 +434,113 @@ def test_a_hub_that_is_away_is_exit_3(desk, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
 
     assert desk.run("model", "add", REPO)[0] == Exit.UNREACHABLE
+
+
+@pytest.mark.parametrize("page", ["{hub}/{repo}", "{hub}/{repo}/blob/main/m.gguf", "{hub}/{repo}/resolve/main/m.gguf"])
+def test_the_address_a_browser_shows_is_understood(desk, hub, page):
+    commit = hub.put(REPO, {"m.gguf": SMALL})
+
+    assert desk.run("model", "add", page.format(hub=hub.endpoint, repo=REPO), "--name", "m")[0] == Exit.DONE
+    assert model(desk, "m").source.from_ == f"hf://{REPO}@{commit}/m.gguf"
+
+
+def test_what_the_mirror_holds_is_added_from_there(desk):
+    with Upstream() as mirror:
+        data = gguf_header() + bytes(1000)
+        manifest = {"files": [{"path": "m.gguf", "size": len(data), "sha256": sha256(data).hexdigest()}]}
+        mirror.files["/tiny/v7/"] = json.dumps(manifest).encode()
+        mirror.files["/tiny/v7/m.gguf"] = data
+        desk.git.commit({"server.yaml": SERVER.replace(b"http://10.0.0.2:8081", mirror.base.encode())}, "its mirror")
+
+        code, out, err = desk.run("model", "add", "mirror:tiny/v7")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert model(desk, "tiny").source.from_ == "mirror:tiny/v7/"
+    assert "planned" in out
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"a-mmproj.gguf": SMALL, "b-mmproj.gguf": SMALL}, "is the part of a model that sees or hears"),
+        ({"a.gguf": Sized(gguf_header({"general.architecture": "llama"}), 100_000)}, "it may be an adapter"),
+        ({"a.gguf": Sized(b"no header", 100_000)}, "a.gguf: "),
+        ({"a.gguf": Sized(b"", 0)}, "a.gguf: "),
+        ({"README.md": b"1"}, "has no weights"),
+    ],
+)
+def test_what_is_no_model_is_refused(desk, hub, files, why):
+    hub.put(REPO, files)
+
+    code, _, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert code == Exit.REFUSED
+    assert why in err
+    assert "Traceback" not in err
+
+
+def test_a_model_that_sees_is_taken_with_its_projector(desk, hub):
+    commit = hub.put(REPO, {"m.gguf": SMALL, "mmproj-m.gguf": SMALL})
+
+    assert desk.run("model", "add", REPO, "--name", "m")[0] == Exit.DONE
+    assert model(desk, "m").source.from_ == f"hf://{REPO}@{commit}"
+    assert len(lock(desk, "m").files) == 2
+
+
+def test_cards_are_called_as_the_fleet_calls_them(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": SMALL})
+    desk.git.commit({"server.yaml": SERVER + b"cards: [{name: big, class: l40s-48g}]\n"}, "named")
+    seen(fleets.node("n1", cards=1), fleets.node("n2", cards=[small_card(n) for n in range(3)]))
+
+    code, _, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert "gpu: {class: big, count: 1}" in desk.text("catalog/m.yaml")
+
+
+def test_a_fleet_without_a_mirror_is_told_that_it_needs_one(desk, hub):
+    hub.put(REPO, {"m.gguf": SMALL})
+    desk.git.commit({"server.yaml": SERVER.partition(b"mirror:")[0]}, "no mirror")
+
+    code, _, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert code == Exit.REFUSED
+    assert "m has its weights from a mirror, and the fleet has none" in err
+    assert desk.clean()
+
+
+@pytest.mark.parametrize(
+    "words", [("--description", "a\x07bell"), ("--description", "x" * 3000), ("--name", "No Name")]
+)
+def test_what_no_field_can_be_is_refused(desk, hub, words):
+    hub.put(REPO, {"m.gguf": SMALL})
+
+    code, _, err = desk.run("model", "add", REPO, *words)
+
+    assert code in {Exit.REFUSED, Exit.USAGE}
+    assert "next: " in err
+    assert desk.clean()
+
+
+def test_the_licence_is_spelled_as_the_policy_spells_it(desk, hub):
+    hub.put(REPO, {"m.gguf": SMALL}, license="apache-2.0")
+    desk.git.commit({"server.yaml": SERVER + b"policy: {licenses: [Apache-2.0]}\n"}, "a policy")
+
+    assert desk.run("model", "add", REPO, "--name", "m")[0] == Exit.DONE
+    assert model(desk, "m").license == "Apache-2.0"
+
+
+def test_more_context_than_it_was_trained_for_is_warned_of(desk, hub):
+    hub.put(REPO, {"m.gguf": SMALL})
+
+    assert "it was trained for 8192 tokens" in desk.run("model", "add", REPO, "--name", "m", "--context", "9000")[1]
+
+
+def test_a_model_that_gives_embeddings_is_written_as_one(desk, hub):
+    values = {key.replace("llama.", "bert."): value for key, value in LLAMA.items()} | {"general.architecture": "bert"}
+    hub.put(REPO, {"m.gguf": Sized(gguf_header(values), 300_000_000)})
+
+    code, _, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert model(desk, "m").kind == "embedding"
