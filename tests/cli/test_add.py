@@ -192,6 +192,16 @@ def test_the_freest_class_that_holds_it_is_chosen(desk, seen, hub):
     assert model(desk, "m").profiles[0].gpu.class_ == "rtx4090-24g"
 
 
+def test_a_class_with_room_for_all_of_the_context_comes_before_a_freer_one_without(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": Sized(gguf_header(BIG), 16_000_000_000)})
+    seen(fleets.node("n1", cards=1), fleets.node("n2", cards=[small_card(n) for n in range(3)]))
+
+    desk.run("model", "add", REPO, "--name", "m")
+
+    made = model(desk, "m")
+    assert (made.profiles[0].gpu.class_, made.context_length) == ("l40s-48g", 131072)
+
+
 def test_a_card_that_runs_something_is_not_free(desk, seen, hub):
     hub.put(REPO, {"m.gguf": SMALL})
     other = fleets.model("other", gpu=1)
@@ -384,6 +394,20 @@ def test_safetensors_are_for_vllm_and_a_fleet_without_is_warned(desk, seen, hub)
     assert "Warning: none of the 2 nodes that report has vllm" in out, err
     assert code in {Exit.DONE, Exit.HELD}
     assert model(desk, "chat").profiles[0].engine == "vllm"
+
+
+def test_safetensors_that_one_card_does_not_hold_are_divided_over_several(desk, seen, hub):
+    config = json.dumps({**json.loads(CONFIG), "num_hidden_layers": 32, "hidden_size": 4096}).encode()
+    hub.put("org/chat", {"model.safetensors": Sized(safetensors_header(), 60_000_000_000), "config.json": config})
+    vllm = (InstalledEngine("vllm", "0.33", accelerators=("nvidia",)),)
+    seen(fleets.node("n1", cards=4, engines=vllm), fleets.node("n2", cards=0))
+
+    code, out, err = desk.run("model", "add", "org/chat")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert "on vLLM on 2 l40s-48g (4 free)" in out
+    (profile,) = model(desk, "chat").profiles
+    assert (profile.gpu.count, profile.tp) == (2, 2)
 
 
 def test_safetensors_without_a_card_propose_a_gguf_build(desk, hub):
