@@ -86,6 +86,13 @@ class Catalog:
     notes: tuple[Note, ...] = ()
     """What is set and does not act yet, by file, line and column."""
 
+    def problems_of(self, model: str) -> tuple[Problem, ...]:
+        """What is wrong with a model: its own, and what it is read with."""
+        own = tuple(p for p in self.problems if p.model == model)
+        shared = tuple(p for p in self.problems if p.path == SERVER) if model in self.frozen else ()
+        # Where no model could be read, what is said of one is only what follows from that.
+        return own or shared if self.read else shared or own
+
 
 def read_fleet(files: Mapping[str, bytes], others: Iterable[Problem] = ()) -> Catalog:
     """All that a repository says. A file that is as it was before is not read again.

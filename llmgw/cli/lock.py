@@ -86,7 +86,7 @@ class Copy:
             return [models[name] for name in sorted(models)]
         by_name = {n: model for model in models.values() for n in (model.name, *model.aliases)}
         for name in names:
-            mine = [p for p in self.catalog.problems if p.model == name]
+            mine = self.catalog.problems_of(name)
             if name not in by_name and mine:
                 raise Refused(f"{name} cannot be locked", why=mine[0].line_form(), do="llmgw validate lists them all")
             if name not in by_name:

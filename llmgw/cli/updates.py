@@ -141,7 +141,7 @@ def _entry(copy: WorkCopy, name: str) -> Model:
     written = copy.model(name).name
     found = [entry.model for entry in copy.catalog.read if entry.model.name == written]
     if not found or found[0].source_ is None:
-        mine = [p for p in copy.catalog.problems if p.model == written]
+        mine = copy.catalog.problems_of(written)
         why = mine[0].line_form() if mine else "it has no source of its own"
         raise Refused(f"{written} cannot be looked at", why=why, do="llmgw validate lists every problem")
     return found[0]

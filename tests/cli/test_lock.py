@@ -197,6 +197,16 @@ def test_a_path_that_is_not_here_is_left_and_said(site):
     assert site.lock("path")[0] == Exit.REFUSED
 
 
+def test_a_model_that_is_read_with_something_wrong_is_said_to_be_so_and_not_to_be_missing(site):
+    server = (site.root / "server.yaml").read_bytes()
+    site.put("server.yaml", server + b"defaults: {owner: 7}\n")
+
+    code, out = site.lock("coder")
+
+    assert code == Exit.REFUSED
+    assert "coder cannot be locked\n  because server.yaml:" in out
+
+
 def test_a_form_that_nobody_looks_at_yet_is_left_and_said(site):
     site.put("catalog/bucket.yaml", model("bucket", "s3://bucket/m.gguf"))
 
