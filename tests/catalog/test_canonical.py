@@ -173,7 +173,7 @@ def with_defaults(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=min(70, settings().max_examples // 4), deadline=None)
 @given(models(), st.booleans(), st.randoms(use_true_random=False))
 def test_however_a_model_is_written_it_is_one_model(model, written_out, dice):
     plain = one(as_yaml(model))
@@ -183,7 +183,7 @@ def test_however_a_model_is_written_it_is_one_model(model, written_out, dice):
     assert identity(again) == identity(plain)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=min(50, settings().max_examples // 5), deadline=None)
 @given(models())
 def test_a_spec_is_read_back_as_the_model_it_was_made_of(model):
     first = one(as_yaml(model))
@@ -243,7 +243,7 @@ def test_a_spec_of_a_later_version_is_not_half_understood(at):
         canonical.from_spec(spec)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=min(25, settings().max_examples // 8), deadline=None)
 @given(st.lists(models(), min_size=1, max_size=4, unique_by=lambda m: m["name"]), st.randoms(use_true_random=False))
 def test_any_order_of_keys_and_files_asks_for_the_same(several, dice):
     """One model a file, files in any order, keys in any order; or all of them in one file, as a list."""
