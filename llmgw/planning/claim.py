@@ -72,4 +72,5 @@ def options_of(model: Model, profile: Profile) -> LlamaOptions:
 
 
 def _rounded(claim_bytes: float) -> float:
-    return math.ceil(claim_bytes / GIB / STEP_GIB) * STEP_GIB
+    # An engine whose model is all on cards is still a process.
+    return max(1, math.ceil(claim_bytes / GIB / STEP_GIB)) * STEP_GIB

@@ -41,6 +41,10 @@ class WeightBytes:
         return self.output == 0
 
 
+PER_LAYER = ("feed_forward", "heads", "kv_heads")
+"""What every known shape has of each of its layers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """A model's figures, per layer where layers differ."""
@@ -154,7 +158,13 @@ def from_facts(facts: Mapping[str, object]) -> ModelShape:
     of_weights = WeightBytes(**counted) if counted else None  # type: ignore[arg-type]
     if of_weights is not None and len(of_weights.experts) not in (0, len(of_weights.layers)):
         raise _wrong("weights.experts", weights["experts"])
-    return ModelShape(**kept, weights=of_weights)  # type: ignore[arg-type]
+    if of_weights is not None and 0 < len(of_weights.layers) < layers:
+        raise _wrong("weights.layers", weights.get("layers"))
+    found = ModelShape(**kept, weights=of_weights)  # type: ignore[arg-type]
+    for name in PER_LAYER if found.known else ():
+        if len(getattr(found, name)) != layers:
+            raise _wrong(name, facts.get(name))
+    return found
 
 
 def _parts(value: ModelShape | WeightBytes) -> list[tuple[str, object, object]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from fleets import NOW, SETTLED, model, node, profile, replica, wanting
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llmgw.catalog.lock import Lock
 from llmgw.core.decide import decide
@@ -100,3 +103,23 @@ def test_a_replica_is_placed_by_it_and_a_better_estimate_makes_nothing_out_of_da
     assert decide(
         replace(wanted, models={"m": better}), Observed((node("n1", replica("m/cpu/0", of)),)), SETTLED, NOW
     ).empty
+
+
+ODD = [0, -1, 1, 1e300, 2**53, 0.5, "x", "", True, [], [0], [1] * 40, ["a"], [True] * 33]
+NAMES = [*FACTS, "experts", "experts_used", "expert_feed_forward", "window", "windowed", "recurrent", "weights.experts"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(ODD) | st.none(), max_size=3))
+def test_whatever_a_lock_says_a_claim_is_a_number_or_unknown(changes):
+    # A lock is a file that people merge, and one of them must not end a pass of the whole fleet.
+    facts = {name: value for name, value in {**FACTS, **changes}.items() if value is not None}
+    of = model(
+        profiles=[
+            profile(memory_gib=None, parallel=4),
+            profile("gpu", memory_gib=None, gpu={"class": "l40s-48g", "count": 2}, cpu_moe=3, tensor_split=[1, 3]),
+        ]
+    )
+
+    for way in of.profiles:
+        claim = claimed_gib(of, way, lock(**facts))
+        assert claim is None or 0 < claim < inf

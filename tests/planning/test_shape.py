@@ -68,7 +68,19 @@ def test_facts_that_contradict_themselves_are_refused(facts):
 
 
 def test_facts_of_a_later_version_are_passed_over():
-    assert from_facts({"architecture": "llama", "layers": 3, "colour": "blue", "speed": 3.5}).layers == 3
+    facts = {"architecture": "llama", "layers": 3, "heads": 8, "kv_heads": 2, "feed_forward": 64}
+
+    assert from_facts({**facts, "colour": "blue", "speed": 3.5}) == from_facts(facts)
+
+
+@pytest.mark.parametrize("missing", ["heads", "kv_heads", "feed_forward"])
+def test_facts_that_lack_what_every_layer_has_are_refused(missing):
+    facts = {"architecture": "llama", "layers": 3, "heads": 8, "kv_heads": 2, "feed_forward": 64}
+
+    with pytest.raises(Refused) as refused:
+        from_facts({name: value for name, value in facts.items() if name != missing})
+
+    assert refused.value.why == f"they have no {missing}"
 
 
 EXPERTS = {"expert_count": 16, "expert_used_count": 2, "expert_feed_forward_length": 64}
