@@ -77,6 +77,11 @@ class Held(Struct, frozen=True, order=True, omit_defaults=True):
         return self.why + (f" ({self.detail})" if self.detail else "")
 
 
+def internal_error(model: str, error: Exception) -> Held:
+    """What is said of a model that cannot be decided, so that the others' pass goes on."""
+    return Held(model, f"internal error: {error!r}", next="report it", model=model, stalled=True)
+
+
 class Plan(Struct, frozen=True):
     """What one pass decided."""
 

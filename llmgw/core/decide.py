@@ -15,7 +15,7 @@ from msgspec import structs
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 from llmgw.core import backoff, rollout
-from llmgw.core.actions import Held, Plan, Start, Stop
+from llmgw.core.actions import Held, Plan, Start, Stop, internal_error
 from llmgw.core.artifacts import Artifacts, artifacts
 from llmgw.core.demand import TRACE, Room, Scaled, scaled
 from llmgw.core.headroom import headroom
@@ -24,6 +24,7 @@ from llmgw.core.needs import Need, Spot
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.rooms import Rooms
+from llmgw.core.seats import counts
 from llmgw.core.spots import find_spots
 from llmgw.core.suspects import disobeying, faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
@@ -94,7 +95,7 @@ def _next_epoch(seen: Observed) -> int:
 def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[str, Failures]:
     found: dict[str, Failures] = {}
     for name, entry in wanted.models.items():
-        asked = rollout.counts(entry, memory.scales)
+        asked = counts(entry, memory.scales)
         for profile in entry.model.profiles:
             key = f"{name}/{profile.name}"
             mine = [r for r in fleet.of(name) if r.profile == profile.name]
@@ -136,9 +137,7 @@ def _guarded_turn(
         turn.held += [scaling.held[name]] if name in scaling.held else []
         return turn  # noqa: TRY300 - what is added to it may fail as well
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
-        return rollout.Turn(
-            name, held=[Held(name, f"internal error: {e!r}", next="report it", model=name, stalled=True)]
-        )
+        return rollout.Turn(name, held=[internal_error(name, e)])
 
 
 @dataclass(slots=True)

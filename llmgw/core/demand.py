@@ -19,13 +19,13 @@ from msgspec import structs
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
 from llmgw.catalog.scaling import Scaling
-from llmgw.core.actions import Held
+from llmgw.core.actions import Held, internal_error
 from llmgw.core.backoff import parked
 from llmgw.core.memory import Failures, Memory, Scale
 from llmgw.core.observed import DemandSeen, Load
 from llmgw.core.replicas import Fleet, Replica
 from llmgw.core.schedule import bounds
-from llmgw.core.wanted import Wanted
+from llmgw.core.wanted import Wanted, WantedModel
 
 TRACE = 0.02
 """Of a replica: what is left of a load that has gone, and no reason to have one."""
@@ -69,31 +69,53 @@ def scaled(
     """
     scales: dict[str, Scale] = {}
     held: dict[str, Held] = {}
+    unsure = now - memory.started_at < QUIET_START_S or not demand.whole
     for name, entry in wanted.models.items():
-        model, scaling = entry.sized, entry.model.scaling
-        if scaling is None or entry.stopped or not model.profiles:
+        if entry.model.scaling is None or entry.stopped or not entry.model.profiles:
             continue
         mine = [r for r in fleet.of(name) if r.holds]
-        least, most = bounds(scaling, now)
-        known = memory.scales.get(name)
-        before = known or Scale(total=len({r.id for r in mine}), since=now, at=now)
-        parallel = max(model.profiles, key=_first).parallel
-        load = demand.loads.get(name, Load())
-        asked = _Asked(scaling, least, most, parallel, load, _averaged(before, load, scaling, now))
-        unsure = now - memory.started_at < QUIET_START_S or not demand.whole
-        scale = _next(asked, before, now, unsure=unsure)
-        scales[name] = structs.replace(
-            scale,
-            counts=_split(model, scale.total, mine, failures, room),
-            on_demand=not least,
-            active=asked.average.active,
-            waiting=asked.average.waiting,
-            at=now,
-            unserved_since=_unserved(before, load, mine, now),
-        )
-        if why := _why(name, asked, scale, demand):
+        before = memory.scales.get(name) or Scale(total=len({r.id for r in mine}), since=now, at=now)
+        try:
+            scales[name], why = _decided(entry, entry.model.scaling, before, mine, demand, failures, now, room, unsure)
+        except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
+            scales[name], why = structs.replace(before, counts=dict(_running(mine))), internal_error(name, e)
+        if why:
             held[name] = why
     return Scaled(scales, held)
+
+
+def _decided(
+    entry: WantedModel,
+    scaling: Scaling,
+    before: Scale,
+    mine: list[Replica],
+    demand: DemandSeen,
+    failures: Mapping[str, Failures],
+    now: float,
+    room: Room,
+    unsure: bool,
+) -> tuple[Scale, Held | None]:
+    """One model's number, and why it is not what is needed."""
+    model, load = entry.sized, demand.loads.get(entry.model.name, Load())
+    least, most = bounds(scaling, now)
+    parallel = max(model.profiles, key=_first).parallel
+    asked = _Asked(scaling, least, most, parallel, load, _averaged(before, load, scaling, now))
+    scale = _next(asked, before, now, unsure=unsure)
+    scale = structs.replace(
+        scale,
+        counts=_split(model, scale.total, mine, failures, room),
+        on_demand=not least,
+        active=asked.average.active,
+        waiting=asked.average.waiting,
+        at=now,
+        unserved_since=_unserved(before, load, mine, now),
+    )
+    return scale, _why(model.name, asked, scale, demand)
+
+
+def _running(mine: Iterable[Replica]) -> Counter[str]:
+    """How many of each profile run. Two generations of one id are one seat."""
+    return Counter({r.id: r.profile for r in mine}.values())
 
 
 class _Average(NamedTuple):
@@ -204,8 +226,7 @@ def _split(
 ) -> dict[str, int]:
     """Which profiles the total is made of: those that run stay, the highest priority is filled first."""
     ranked = sorted(model.profiles, key=_first, reverse=True)
-    # Two generations of one id are one seat.
-    running = Counter({r.id: r.profile for r in mine}.values())
+    running = _running(mine)
     counts: dict[str, int] = {p.name: 0 for p in model.profiles}
     left = total
     for profile in ranked:

@@ -129,7 +129,8 @@ def ask_of(
         engine_version=profile.engine_version or "",
         labels=tuple(sorted(profile.node_selector.items())),
         cards=cards,
-        memory_bytes=round((profile.memory_gib or 0) * GIB),
+        # Nothing takes nothing: how often it fits is asked by dividing.
+        memory_bytes=max(1, round((profile.memory_gib or 0) * GIB)),
         # Beside a card a core is enough: the card does the work.
         cpu_cores=1 if profile.cpu_cores is None and cards else profile.cpu_cores,
         path=model.source.from_ if model.source.is_path else "",

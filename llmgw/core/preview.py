@@ -12,7 +12,7 @@ from msgspec import Struct
 from llmgw.catalog import canonical
 from llmgw.catalog.fingerprint import Effect, effect_of
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
-from llmgw.core.rollout import counts
+from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw_agent.protocol import split_id

@@ -8,19 +8,17 @@ replica serves, does one make room in place.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from llmgw.catalog.profile import Profile
-from llmgw.catalog.rollout import Rollout
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.memory import Failures, Scale
 from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
+from llmgw.core.seats import Seats, keeping, seats_of
 from llmgw.core.suspects import where_it_works
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import WantedModel
@@ -45,52 +43,6 @@ class Turn:
     """How many of them."""
 
 
-@dataclass(slots=True)
-class _Seats:
-    """One profile's replicas, sorted by what they are to its count."""
-
-    profile: Profile
-    wanted: int
-    outcome: str
-    """The fingerprint that is wanted."""
-    scaled: bool
-    """Whether the count follows demand: then the one that works least goes first."""
-    way: Rollout
-    """How its replicas change from one form to the next."""
-    waits: bool
-    """Whether they do not do so yet."""
-    kept: list[Replica] = field(default_factory=list)
-    """As asked, on their way or serving: at most `wanted`."""
-    over: list[Replica] = field(default_factory=list)
-    """As asked, and more than `wanted`."""
-    old: list[Replica] = field(default_factory=list)
-    """Out of date, or on a drained node, and still serving or perhaps serving."""
-    failed: list[Replica] = field(default_factory=list)
-    """Failed as it is wanted now: each is a seat that is tried again."""
-    useless: list[Replica] = field(default_factory=list)
-    """Out of date and not serving, or failed and not asked for any more."""
-    stays: int = 0
-    """Of the kept ones, those that are out of date and are to be left as they are."""
-
-    @property
-    def short(self) -> int:
-        return max(0, self.wanted - len(self.kept))
-
-
-def counts(entry: WantedModel | None, scales: Mapping[str, Scale]) -> dict[str, int]:
-    """Replicas wanted of each profile: none of a model that is stopped or gone.
-
-    Args:
-        entry: the model; None: it is gone.
-        scales: what was decided of scaled ones, by model. One that is not among them has its least.
-    """
-    if entry is None:
-        return {}
-    model, scale = entry.model, scales.get(entry.model.name)
-    counted = scale.counts if scale and model.scaling else model.counts()
-    return {p.name: 0 if entry.stopped else counted.get(p.name, 0) for p in model.profiles}
-
-
 def turn(
     name: str,
     entry: WantedModel | None,
@@ -113,89 +65,21 @@ def turn(
     """
     result = Turn(name)
     mine = fleet.of(name)
-    seats = _seats(entry, mine, fleet, scales, waits=left is not None) if entry else {}
+    seats = seats_of(entry, mine, fleet, scales, waits=left is not None) if entry else {}
     if left and any(seat.stays for seat in seats.values()):
         result.held.append(left)
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
-        result.old[seat.profile.name] = [r for r in sorted(seat.old, key=_keeping, reverse=True) if r.serves]
+        result.old[seat.profile.name] = [r for r in sorted(seat.old, key=keeping, reverse=True) if r.serves]
         _missing(result, entry, seat, fleet, failures, now)
     _stops(result, seats, lonely, mine)
     return result
 
 
-def _seats(
-    entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale], *, waits: bool
-) -> dict[str, _Seats]:
-    wanted = counts(entry, scales)
-    by_profile: dict[str, list[Replica]] = defaultdict(list)
-    for replica in mine:
-        by_profile[replica.profile].append(replica)
-    return {
-        p.name: _seat(
-            _Seats(
-                p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout, waits
-            ),
-            by_profile[p.name],
-            fleet,
-        )
-        for p in entry.sized.profiles
-    }
-
-
-def _seat(seat: _Seats, mine: list[Replica], fleet: Fleet) -> _Seats:
-    """Sort a profile's replicas into its seats."""
-    wanted, outcome = seat.wanted, seat.outcome
-    keeps = seat.waits or seat.way.freeze or seat.way.strategy == "keep"
-    current: list[Replica] = []
-    for replica in mine:
-        drained = fleet.nodes[replica.node].drains(replica.devices)
-        # An empty fingerprint is of an older agent's replica: unknown, which is not stale.
-        as_asked = replica.fingerprint in ("", outcome)
-        if replica.phase is Phase.FAILED:
-            (seat.failed if as_asked else seat.useless).append(replica)
-        elif not replica.holds:
-            continue  # leaving, or on a lost node: it holds no place, and nothing is asked of it
-        elif (as_asked or (keeps and replica.phase is Phase.READY)) and not drained:
-            current.append(replica)
-        elif replica.phase is Phase.READY:
-            seat.old.append(replica)
-        else:
-            seat.useless.append(replica)
-    current.sort(key=_working if seat.scaled else _keeping)
-    # Of two generations of one id the better one lives, whatever the count says.
-    first = {r.id: r for r in reversed(current)}
-    twins = [r for r in current if first[r.id] is not r]
-    current = [r for r in current if first[r.id] is r]
-    seat.kept, seat.over = current[:wanted], current[wanted:] + twins
-    seat.stays = sum(r.fingerprint not in ("", outcome) for r in seat.kept)
-    # A failed one keeps its seat while there is one, and no other generation of it is about; the rest are cleared.
-    seat.failed.sort(key=lambda r: (r.id, -r.generation))
-    held = {r.id for r in mine if r.phase is not Phase.FAILED}
-    seats = [r for i, r in enumerate(seat.failed) if r.id not in held and r.id not in {f.id for f in seat.failed[:i]}]
-    seats = seats[: seat.short]
-    seat.useless += [r for r in seat.failed if r not in seats]
-    seat.failed = seats
-    return seat
-
-
-def _keeping(replica: Replica) -> tuple[bool, bool, bool, int, int]:
-    """Least is kept longest: what serves, then what may serve, then what was placed, then the lowest number."""
-    serves, ready = replica.serves, replica.phase is Phase.READY
-    return not serves, not ready, not replica.known, replica.ordinal, -replica.generation
-
-
-def _working(replica: Replica) -> tuple[bool, bool, bool, int, int, int]:
-    """The same, and of those that serve the one that works least goes first."""
-    *kept, ordinal, generation = _keeping(replica)
-    serves, ready, known = kept
-    return serves, ready, known, -(replica.busy or 0), ordinal, generation
-
-
 def _missing(
     result: Turn,
     entry: WantedModel | None,
-    seat: _Seats,
+    seat: Seats,
     fleet: Fleet,
     failures: Mapping[str, Failures],
     now: float,
@@ -242,7 +126,7 @@ def _missing(
         )
 
 
-def _left(key: str, model: str, seat: _Seats) -> Held:
+def _left(key: str, model: str, seat: Seats) -> Held:
     """What is out of date and stays: not done, and said."""
     field = "freeze is set" if seat.way.freeze else "strategy is keep"
     n = seat.stays
@@ -250,11 +134,11 @@ def _left(key: str, model: str, seat: _Seats) -> Held:
     return Held(key, why, model=model)
 
 
-def _in_place(result: Turn, seat: _Seats) -> None:
+def _in_place(result: Turn, seat: Seats) -> None:
     """Give up as many that serve as may be missing at a time, before their successors are there."""
     missing = seat.wanted - sum(r.serves for r in (*seat.kept, *seat.old))
     may_go = max(1, seat.way.max_unavailable) - max(0, missing)
-    for replica in sorted(seat.old, key=_keeping, reverse=True)[: max(0, may_go)]:
+    for replica in sorted(seat.old, key=keeping, reverse=True)[: max(0, may_go)]:
         _stop(result, replica, "its successor starts in its place")
         seat.old.remove(replica)
 
@@ -277,11 +161,11 @@ def _not_now(key: str, model: str, failures: Failures, where: str, now: float) -
     return Held(key, f"it failed, and is tried again: {last}", detail, model=model)
 
 
-def _why(seat: _Seats, *, replacing: bool, known: Failures | None) -> str:
+def _why(seat: Seats, *, replacing: bool, known: Failures | None) -> str:
     if known:
         return f"try {known.count + 1} of {PARKED_AFTER}"
     if replacing:
-        first = max(seat.old, key=_keeping)
+        first = max(seat.old, key=keeping)
         return f"takes the place of {first.id}, which is {_fault(first, seat.outcome)}"
     return f"{seat.profile.name} has {len(seat.kept) + min(len(seat.old), seat.short)} of {seat.wanted}"
 
@@ -299,11 +183,11 @@ def _free_id(prefix: str, taken: set[str]) -> str:
     return rid
 
 
-def _stops(result: Turn, seats: Mapping[str, _Seats], lonely: list[Replica], mine: tuple[Replica, ...]) -> None:
+def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine: tuple[Replica, ...]) -> None:
     """Stop what is over, as long as enough others serve; say what has to wait."""
     wanted = sum(s.wanted for s in seats.values())
     serving = sum(r.serves for r in mine)
-    scaled, working = {name: seat.scaled for name, seat in seats.items()}, set()
+    scaled, busy = {name: seat.scaled for name, seat in seats.items()}, set()
     for replica, why in _useless(seats, lonely):
         _stop(result, replica, why)
     for replica, why in _surplus(seats, lonely):
@@ -316,19 +200,19 @@ def _stops(result: Turn, seats: Mapping[str, _Seats], lonely: list[Replica], min
         elif not replica.serves:
             _stop(result, replica, why)
         elif replica.busy and scaled.get(replica.profile):
-            working.add(replica.profile)
+            busy.add(replica.profile)
         elif serving > wanted:
             serving -= 1
             _stop(result, replica, why)
         else:
             result.spare.append(replica)
             result.held.append(Held(replica.id, f"{why}, and still needed until others serve", model=replica.model))
-    for profile in sorted(working):
+    for profile in sorted(busy):
         why = "fewer replicas are needed, and one that answers requests is not stopped"
         result.held.append(Held(f"{result.model}/{profile}", why, model=result.model))
 
 
-def _useless(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+def _useless(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
     for seat in seats.values():
         for replica in sorted(seat.useless):
             gone = "it failed, and is not tried again" if replica.phase is Phase.FAILED else "it is out of date"
@@ -338,17 +222,17 @@ def _useless(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable
             yield replica, "it failed, and is not asked for any more"
 
 
-def _surplus(seats: Mapping[str, _Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+def _surplus(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
     """What could go, in the order it should: over its count, of no profile, then replaced."""
     for seat in seats.values():
-        for replica in sorted(seat.over, key=_working if seat.scaled else _keeping, reverse=True):
+        for replica in sorted(seat.over, key=seat.order, reverse=True):
             yield replica, f"{seat.profile.name} has more than {seat.wanted}"
-    for replica in sorted((r for r in lonely if r.holds), key=_keeping, reverse=True):
+    for replica in sorted((r for r in lonely if r.holds), key=keeping, reverse=True):
         yield replica, "it is not asked for any more"
     for seat in seats.values():
         # One that serves is enough for one that is out of date, in its own profile.
         enough = len(seat.old) + sum(r.serves for r in seat.kept) - seat.wanted
-        for n, replica in enumerate(sorted(seat.old, key=_keeping, reverse=True)):
+        for n, replica in enumerate(sorted(seat.old, key=keeping, reverse=True)):
             if n < enough or not seat.wanted:
                 yield replica, f"it is {_fault(replica, seat.outcome)}"
 

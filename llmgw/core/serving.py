@@ -14,7 +14,7 @@ from llmgw.core.actions import Plan
 from llmgw.core.memory import Scale
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Standing, survey
-from llmgw.core.rollout import counts
+from llmgw.core.seats import counts
 from llmgw.core.table import Serving, Table, TableKey, TableModel, TableReplica
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw_agent.protocol import Action, Phase, ReplicaReport, split_id

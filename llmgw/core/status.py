@@ -18,7 +18,7 @@ from llmgw.core.artifacts import version_key
 from llmgw.core.holdings import Failure, Holding, HoldingState
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Node, survey
-from llmgw.core.rollout import counts
+from llmgw.core.seats import counts
 from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import GIB

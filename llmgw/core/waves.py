@@ -17,8 +17,8 @@ from llmgw.core.actions import Held
 from llmgw.core.memory import Failures, Memory, Wave
 from llmgw.core.needs import RANK
 from llmgw.core.replicas import Fleet, Replica
-from llmgw.core.rollout import counts
 from llmgw.core.schedule import is_open
+from llmgw.core.seats import counts
 from llmgw.core.wanted import Wanted, WantedModel
 
 KEPT_SPEED = 0.75

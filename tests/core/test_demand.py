@@ -6,6 +6,7 @@ import pytest
 from fleets import L40S, NOW, R, S, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
+from llmgw.core import demand
 from llmgw.core.decide import decide
 from llmgw.core.memory import Memory
 from llmgw.core.observed import DemandSeen, Load, Observed
@@ -252,6 +253,26 @@ def test_a_schedule_sets_other_bounds_for_its_time():
     assert moves(fleet.look()) == []
     assert moves(fleet.look(3600)) == ["+m/cpu/0", "+m/cpu/1", "+m/cpu/2"]
     assert moves(fleet.look(3600)) == ["-m/cpu/0", "-m/cpu/1", "-m/cpu/2"]
+
+
+def test_a_claim_of_next_to_nothing_fits_as_often_as_it_is_asked_for():
+    tiny = [profile("a", replicas=None, memory_gib=1e-10), profile("b", replicas=None, memory_gib=1e-10)]
+    fleet = Asked(scaled(profiles=tiny))
+
+    assert len(moves(fleet.look(m=Load(waiting=3)))) == 2
+
+
+def test_a_model_whose_number_cannot_be_decided_keeps_what_it_has_and_the_others_go_on(monkeypatch):
+    fleet = Asked(scaled("a", min=1), scaled("b", min=1))
+    fleet.look()
+    real = demand.bounds
+    monkeypatch.setattr(demand, "bounds", lambda s, now: 1 / 0 if s.max == 7 else real(s, now))
+    fleet.models = (scaled("a", min=1, max=7), scaled("b", min=2))
+
+    plan = fleet.look()
+
+    assert moves(plan) == ["+b/cpu/1"]
+    assert held(plan) == ["a: internal error: ZeroDivisionError('division by zero')"]
 
 
 class TestOnOneCard:

@@ -1,0 +1,142 @@
+"""Step 3 of a pass, for one profile: which of its replicas are as asked, too many, out of date, failed or of no use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from llmgw.catalog.profile import Profile
+from llmgw.catalog.rollout import Rollout
+from llmgw.core.memory import Scale
+from llmgw.core.replicas import Fleet, Replica
+from llmgw.core.wanted import WantedModel
+from llmgw_agent.protocol import Phase
+
+
+@dataclass(slots=True)
+class Seats:
+    """One profile's replicas, sorted by what they are to its count."""
+
+    profile: Profile
+    wanted: int
+    outcome: str
+    """The fingerprint that is wanted."""
+    scaled: bool
+    """Whether the count follows demand: then the one that works least goes first."""
+    way: Rollout
+    """How its replicas change from one form to the next."""
+    waits: bool
+    """Whether they do not do so yet."""
+    kept: list[Replica] = field(default_factory=list)
+    """As asked, on their way or serving: at most `wanted`."""
+    over: list[Replica] = field(default_factory=list)
+    """As asked, and more than `wanted`."""
+    old: list[Replica] = field(default_factory=list)
+    """Out of date, or on a drained node, and still serving or perhaps serving."""
+    failed: list[Replica] = field(default_factory=list)
+    """Failed as it is wanted now: each is a seat that is tried again."""
+    useless: list[Replica] = field(default_factory=list)
+    """Out of date and not serving, or failed and not asked for any more."""
+    stays: int = 0
+    """Of the kept ones, those that are out of date and are to be left as they are."""
+
+    @property
+    def short(self) -> int:
+        return max(0, self.wanted - len(self.kept))
+
+    @property
+    def order(self) -> Callable[[Replica], tuple[object, ...]]:
+        """By what the replicas are sorted: the least is kept longest."""
+        return _working if self.scaled else keeping
+
+
+def counts(entry: WantedModel | None, scales: Mapping[str, Scale]) -> dict[str, int]:
+    """Replicas wanted of each profile: none of a model that is stopped or gone.
+
+    Args:
+        entry: the model; None: it is gone.
+        scales: what was decided of scaled ones, by model. One that is not among them has its least.
+    """
+    if entry is None:
+        return {}
+    model, scale = entry.model, scales.get(entry.model.name)
+    counted = scale.counts if scale and model.scaling else model.counts()
+    return {p.name: 0 if entry.stopped else counted.get(p.name, 0) for p in model.profiles}
+
+
+def seats_of(
+    entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale], *, waits: bool
+) -> dict[str, Seats]:
+    """A model's replicas in their seats, by profile. Those of a profile that is gone have none.
+
+    Args:
+        entry: what is wanted of it.
+        mine: its replicas.
+        fleet: the settled fleet.
+        scales: what was decided of scaled models.
+        waits: whether what is out of date is left as it is for now.
+    """
+    wanted = counts(entry, scales)
+    by_profile: dict[str, list[Replica]] = defaultdict(list)
+    for replica in mine:
+        by_profile[replica.profile].append(replica)
+    return {
+        p.name: _seat(
+            Seats(
+                p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout, waits
+            ),
+            by_profile[p.name],
+            fleet,
+        )
+        for p in entry.sized.profiles
+    }
+
+
+def _seat(seat: Seats, mine: list[Replica], fleet: Fleet) -> Seats:
+    """Sort a profile's replicas into its seats."""
+    wanted, outcome = seat.wanted, seat.outcome
+    keeps = seat.waits or seat.way.freeze or seat.way.strategy == "keep"
+    current: list[Replica] = []
+    for replica in mine:
+        drained = fleet.nodes[replica.node].drains(replica.devices)
+        # An empty fingerprint is of an older agent's replica: unknown, which is not stale.
+        as_asked = replica.fingerprint in ("", outcome)
+        if replica.phase is Phase.FAILED:
+            (seat.failed if as_asked else seat.useless).append(replica)
+        elif not replica.holds:
+            continue  # leaving, or on a lost node: it holds no place, and nothing is asked of it
+        elif (as_asked or (keeps and replica.phase is Phase.READY)) and not drained:
+            current.append(replica)
+        elif replica.phase is Phase.READY:
+            seat.old.append(replica)
+        else:
+            seat.useless.append(replica)
+    current.sort(key=seat.order)
+    # Of two generations of one id the better one lives, whatever the count says.
+    first = {r.id: r for r in reversed(current)}
+    twins = [r for r in current if first[r.id] is not r]
+    current = [r for r in current if first[r.id] is r]
+    seat.kept, seat.over = current[:wanted], current[wanted:] + twins
+    seat.stays = sum(r.fingerprint not in ("", outcome) for r in seat.kept)
+    # A failed one keeps its seat while there is one, and no other generation of it is about; the rest are cleared.
+    seat.failed.sort(key=lambda r: (r.id, -r.generation))
+    held = {r.id for r in mine if r.phase is not Phase.FAILED}
+    seats = [r for i, r in enumerate(seat.failed) if r.id not in held and r.id not in {f.id for f in seat.failed[:i]}]
+    seats = seats[: seat.short]
+    seat.useless += [r for r in seat.failed if r not in seats]
+    seat.failed = seats
+    return seat
+
+
+def keeping(replica: Replica) -> tuple[bool, bool, bool, int, int]:
+    """Least is kept longest: what serves, then what may serve, then what was placed, then the lowest number."""
+    serves, ready = replica.serves, replica.phase is Phase.READY
+    return not serves, not ready, not replica.known, replica.ordinal, -replica.generation
+
+
+def _working(replica: Replica) -> tuple[bool, bool, bool, int, int, int]:
+    """The same, and of those that serve the one that works least goes first."""
+    *kept, ordinal, generation = keeping(replica)
+    serves, ready, known = kept
+    return serves, ready, known, -(replica.busy or 0), ordinal, generation
