@@ -191,13 +191,7 @@ def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine
     for replica, why in _useless(seats, lonely):
         _stop(result, replica, why)
     for replica, why in _surplus(seats, lonely):
-        if replica.standing is not Standing.USABLE:
-            result.held.append(
-                Held(
-                    replica.id, f"{why}, and nothing is asked of {replica.node} while it is silent", model=replica.model
-                )
-            )
-        elif not replica.serves:
+        if not replica.serves:
             _stop(result, replica, why)
         elif replica.busy and scaled.get(replica.profile):
             busy.add(replica.profile)

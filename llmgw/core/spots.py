@@ -77,6 +77,8 @@ def find_spots(
             homeless[kind] += 1
         elif not need.replaces and (way := claims.way(need)):
             _give_way(turn, need, way, by_model, rooms)
+            # What is left there once it has, others may wait for.
+            leaving.append(rooms.all[way.spot.node])
         else:
             nowhere = rollout.no_node(need, spot, memory.gave_way.get(turn.model, ""))
             rollout.make_room(turn, need, nowhere, fleet.of(turn.model), lambda n, gone: _fits(n, gone, rooms))

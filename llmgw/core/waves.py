@@ -59,7 +59,7 @@ def take_turns(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], m
     waves: dict[str, Wave] = {}
     for shared, entries in sorted(groups.items()):
         group = _Group(shared, entries, fleet, failures, memory)
-        if len(entries) > 1 and group.old:
+        if group.old:
             wave = group.seen(memory.waves.get(shared, Wave()), now)
             waves[shared] = wave
             held |= group.waiting(wave, wanted.server.policy.soak, wanted.server.policy.models_at_once, now)
@@ -112,7 +112,7 @@ class _Group:
             allowed = {*moving, *[name for name in self._in_order() if name not in moving][:free]}
             why = f"it waits its turn in {self._shared}"
         else:
-            allowed = {*moving} if moving or wave.through else {first}
+            allowed = {*moving} or {first}
             why = f"{first} goes first in {self._shared}, and the others follow once it has served for {soak:.0f} s"
         return {name: Held(name, why, model=name) for name in self.old if name not in allowed}
 

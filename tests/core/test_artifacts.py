@@ -317,3 +317,15 @@ class TestNodesThatFetch:
         plan = self.pass_over([arriving, node("n1"), node("n2"), node("n3")], self.named("m", replicas=4))
 
         assert len([m for m in moves(plan) if m.startswith("+")]) == 2
+
+    def test_what_was_ordered_and_has_not_begun_counts_too(self):
+        nodes = [node(f"n{n}") for n in range(4)]
+        of = self.named("m", replicas=4)
+        first = self.pass_over(nodes, of)
+        wanted = wanting(of, nodes=[n.name for n in nodes], mirror={**MIRROR, "parallel_nodes": 2})
+        holding_it = MirrorSeen((Holding("m", "1", HoldingState.PRESENT, files=FILES),))
+
+        again = decide(wanted, Observed(tuple(nodes), holding_it), first.memory, NOW + 1)
+
+        assert len(moves(first)) == 2
+        assert moves(again) == []

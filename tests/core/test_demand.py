@@ -117,6 +117,22 @@ def test_figures_are_averaged_over_the_window():
     assert moves(fleet.look(60, m=Load(in_flight=20))) != []
 
 
+def test_however_long_the_window_is_the_first_that_is_asked_for_starts_at_once():
+    fleet = Asked(scaled(window=3600))
+
+    assert moves(fleet.look(1, m=Load(waiting=1))) == ["+m/cpu/0"]
+
+
+def test_what_waits_is_averaged_as_what_runs_is():
+    fleet = Asked(scaled(min=1, window=60, target={"queue": 1, "concurrency": 1000, "slots": 1}))
+    fleet.look()
+
+    assert moves(fleet.look(1, m=Load(waiting=8))) == []
+    fleet.look(600, m=Load(waiting=8))
+    assert fleet.count == 8
+    assert fleet.memory.scales["m"].waiting == pytest.approx(8, abs=0.01)
+
+
 def test_fewer_are_kept_for_a_while_and_then_as_many_as_were_needed_in_it():
     fleet = Asked(scaled(min=1, down_delay=600))
     fleet.look(m=Load(in_flight=10))
@@ -347,3 +363,14 @@ class TestOnOneCard:
         fleet.models = (*fleet.models, always)
 
         assert moves(fleet.look(10, a=Load(in_flight=1))) == ["-a/cpu/0"]
+
+    def test_of_two_that_idle_the_one_that_is_given_up_is_the_only_one_less(self):
+        small = [profile(replicas=None, memory_gib=4)]
+        fleet = Asked(*(scaled(n, profiles=small) for n in "ab"), memory_gib=8)
+        fleet.look(a=Load(waiting=4))
+        assert fleet.count == 2
+
+        plan = fleet.look(10, a=Load(idle_for_s=1), b=Load(waiting=1))
+
+        assert moves(plan) == ["-a/cpu/0"]
+        assert fleet.memory.scales["a"].total == 1

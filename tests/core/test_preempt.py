@@ -168,3 +168,25 @@ def test_a_lower_class_gives_way_whether_it_serves_or_is_on_its_way(phase):
     plan = on_one_node(a, b, running=[at(b, memory_gib=8, phase=phase)])
 
     assert moves(plan) == ["-b/cpu/0"]
+
+
+def test_what_is_left_of_the_room_that_is_freed_is_waited_for_by_the_next():
+    a, b, c = sized("a", "guaranteed"), sized("b", "guaranteed"), sized("c", memory_gib=8)
+
+    plan = on_one_node(a, b, c, running=[at(c, memory_gib=8)])
+
+    assert moves(plan) == ["-c/cpu/0"]
+    assert held(plan) == [
+        "a/cpu/0: it waits until c/cpu/0 on n1 gave way to it",
+        "b/cpu/0: it waits until what is stopping has made room",
+    ]
+
+
+def test_what_runs_and_cannot_be_explained_gives_way_to_nobody():
+    a = sized("a", "guaranteed", memory_gib=8)
+    unknown = at(sized("left", "opportunistic"), memory_gib=8)
+    seen = Observed((node("n1", unknown, memory_gib=8),))
+
+    plan = decide(wanting(a, nodes=["n1"], complete=False), seen, SETTLED, NOW)
+
+    assert moves(plan) == []

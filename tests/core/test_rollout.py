@@ -208,3 +208,34 @@ def test_by_surge_nothing_goes_in_place_and_what_would_help_is_said():
 
     assert moves(plan) == []
     assert plan.held[0].next == "free room for one more, or let it go in place: `rollout.strategy: auto`"
+
+
+def test_in_place_none_is_stopped_twice_where_more_run_than_are_asked_for():
+    plan = changed(model(cpu=2, rollout={"strategy": "in_place"}), R, R, R)
+
+    assert moves(plan) == ["-m/cpu/2"]
+
+
+def test_of_several_that_are_missing_one_tries_what_failed_before():
+    of = model(cpu=3)
+    running = [replica("m/cpu/0", of), replica("m/cpu/1", of, F, age_s=100), replica("m/cpu/2", of, F, age_s=100)]
+
+    plan = run(of, *running)
+
+    assert moves(plan) == ["+m/cpu/1"]
+    assert held(plan) == ["m/cpu: the others wait until one is seen to work"]
+
+
+def test_a_profile_that_has_all_of_its_replicas_says_nothing_of_earlier_failures():
+    of = model(cpu=1)
+
+    assert held(run(of, replica("m/cpu/0", of, attempts=2, age_s=1))) == []
+
+
+def test_room_in_place_is_made_once_what_is_under_way_is_ready():
+    of = model(cpu=3)
+    old = [replica(f"m/cpu/{i}", of, **OLD) for i in range(2)]
+
+    plan = run(of, *old, replica("m/gone/0", of, S, fingerprint=""), memory_gib=3)
+
+    assert [m for m in moves(plan) if m.startswith("-m/cpu")] == []

@@ -183,3 +183,19 @@ def test_a_replica_that_a_node_reports_twice_is_one():
     plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *twice),)), SETTLED, NOW)
 
     assert len(plan.placements) == 1
+
+
+def test_what_may_serve_on_a_silent_node_is_kept_before_what_is_on_its_way():
+    of = model(cpu=1)
+    seen = Observed((node("n1", replica("m/cpu/0", of), age_s=100.0), node("n2", replica("m/cpu/1", of, S))))
+
+    assert moves(decide(wanting(of), seen, SETTLED, NOW)) == ["-m/cpu/1"]
+
+
+@pytest.mark.parametrize(("missing", "said"), [(2, "1 more replica has"), (3, "2 more replicas have")])
+def test_what_is_true_of_one_without_a_place_is_said_once_for_all_of_its_kind(missing, said):
+    of = model(cpu=missing)
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", memory_gib=0.5),)), SETTLED, NOW)
+
+    assert held(plan) == [f"m/cpu: {said} no place either", "m/cpu/0: no node has room for it"]

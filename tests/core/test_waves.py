@@ -99,6 +99,14 @@ def test_speeds_before_the_change_are_remembered():
     assert plan.memory.waves[SHARED].speeds == {"c": 40.0}
 
 
+def test_those_that_have_begun_go_on_whatever_was_forgotten():
+    running = [at("a", **OLD), at("a", S, 1), at("b", **OLD), at("b", S, 1), at("c", **OLD), at("d", **OLD)]
+
+    plan = run(*running)
+
+    assert sorted(h.subject for h in plan.held if "goes first" in h.why) == ["c", "d"]
+
+
 def test_a_change_of_one_model_waits_for_nobody():
     assert moves(run(at("a", **OLD), models=MODELS[:1])) == ["+a/cpu/1"]
 
