@@ -91,3 +91,9 @@ def test_a_change_goes_in_place_where_one_more_would_be_over_the_quota():
 
     assert moves(plan) == ["-m/cpu/1"]
     assert held(plan) == ["m/cpu/2: it waits until m/cpu/1 has made room"]
+
+
+def test_a_full_quota_is_said_once_for_all_of_a_profile():
+    plan = run(owned("m", replicas=5), quotas=[{"replicas": 2}])
+
+    assert held(plan) == ["m/cpu/2: the quota of all models is full"]

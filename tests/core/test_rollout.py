@@ -239,3 +239,14 @@ def test_room_in_place_is_made_once_what_is_under_way_is_ready():
     plan = run(of, *old, replica("m/gone/0", of, S, fingerprint=""), memory_gib=3)
 
     assert [m for m in moves(plan) if m.startswith("-m/cpu")] == []
+
+
+def test_room_in_place_waits_for_what_is_under_way_in_another_profile():
+    of = model(profiles=[profile("a", replicas=2), profile("b", replicas=1)])
+    running = [replica("m/a/0", of, **OLD), replica("m/a/1", of, **OLD), replica("m/b/0", of, S)]
+
+    plan = run(of, *running, memory_gib=3)
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/a/2: no node has room for it; m/a/1 makes some once the others are ready"]
+    assert not plan.held[0].stalled
