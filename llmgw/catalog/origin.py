@@ -15,7 +15,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 MAIN = "main"
 """The revision that is meant where none is written."""
 
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _SELECTS = ("from", "version", "revision", "files", "ignore")
 """The fields of a source that say what is fetched. A lock keeps them as they were written."""
 
@@ -133,7 +133,7 @@ def _hub(text: str, asked: Mapping[str, Any]) -> Origin | None:
     else:
         parts = text.split("/", 2)
         repository, revision, pattern = "/".join(parts[:2]), "", parts[2] if len(parts) > 2 else ""
-    if not _REPO.fullmatch(repository):
+    if not REPOSITORY.fullmatch(repository):
         return None
     written = unquote(revision) or str(asked.get("revision") or MAIN)
     patterns = tuple(part for part in (unquote(pattern), *asked.get("files", ())) if part)

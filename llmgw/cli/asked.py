@@ -12,7 +12,8 @@ from llmgw.catalog.problem import Problem
 
 HubUrl = Annotated[str | None, typer.Option("--hub", help="Where hf:// leads. Or HF_ENDPOINT; else Hugging Face.")]
 TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", help="Holds a token for the hub. Or HF_TOKEN_PATH.", show_default=False)
+    Path | None,
+    typer.Option("--token-file", help="Holds a token for the hub. Or HF_TOKEN, or HF_TOKEN_PATH.", show_default=False),
 ]
 Via = Annotated[
     str | None,

@@ -47,11 +47,25 @@ def here(reach: Reach, server: Server | None) -> Iterator[Upstream]:
     Raises:
         Refused: the hub is no address.
     """
-    named = os.environ.get("HF_TOKEN_PATH")
-    token = reach.token_file or (Path(named) if named else None)
     with Web() as web:
-        hub = Hub(web, endpoint=reach.hub or os.environ.get("HF_ENDPOINT") or ENDPOINT, token_file=token)
+        hub = hub_of(web, reach)
         yield Upstream(web, hub, mirror=server.mirror.base if server and server.mirror else None)
+
+
+def hub_of(web: Web, reach: Reach) -> Hub:
+    """The hub that is meant, asked as whom the command line or the environment names.
+
+    Raises:
+        Refused: it is no address, or the token is none.
+    """
+    named, token = os.environ.get("HF_TOKEN_PATH"), os.environ.get("HF_TOKEN", "")
+    file = reach.token_file or (Path(named) if named and not token else None)
+    return Hub(web, endpoint=endpoint_of(reach), token_file=file, token="" if file else token)
+
+
+def endpoint_of(reach: Reach) -> str:
+    """Where the hub's API is."""
+    return reach.hub or os.environ.get("HF_ENDPOINT") or ENDPOINT
 
 
 def _through(via: str, server: Server | None, key_file: Path | None, *, facts: bool) -> Look:

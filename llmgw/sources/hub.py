@@ -64,16 +64,23 @@ class TreeFile(Struct):
 
 
 class Hub:
-    """One endpoint, with or without a token. The token is read from its file at each use."""
+    """One endpoint, with or without a token. One in a file is read at each use."""
 
-    def __init__(self, web: Web, *, endpoint: str = ENDPOINT, token_file: Path | None = None) -> None:
+    def __init__(self, web: Web, *, endpoint: str = ENDPOINT, token_file: Path | None = None, token: str = "") -> None:
         """Ask nothing yet.
 
+        Args:
+            web: asks.
+            endpoint: where the API is.
+            token_file: holds a token.
+            token: from the environment, where there is no file.
+
         Raises:
-            Refused: the endpoint is no URL, or a token would travel in the clear.
+            Refused: the endpoint is no URL, the token is none, or it would travel in the clear.
         """
         self.endpoint = endpoint.rstrip("/")
-        self._web, self._token_file = web, token_file
+        self._web, self._token_file, self._token = web, token_file, token.strip()
+        self._token_at = str(token_file) if token_file else "HF_TOKEN" if self._token else ""
         split = urlsplit(self.endpoint)
         if split.scheme not in {"http", "https"} or not split.hostname or "@" in split.netloc:
             raise Refused(
@@ -81,12 +88,14 @@ class Hub:
                 why="it is the beginning of a URL, without a user",
                 do=f"write it like {ENDPOINT}",
             )
-        if token_file is not None and split.scheme == "http" and not _here(split.hostname):
+        if self._token_at and split.scheme == "http" and not _here(split.hostname):
             raise Refused(
                 f"the token is not sent to {self.endpoint}",
                 why="over plain http everybody on the way could read it",
-                do="use https, or leave the token away",
+                do=f"use https, or leave the token of {self._token_at} away",
             )
+        if not (self._token.isascii() and re.fullmatch(r"\S*", self._token)):
+            raise Refused("HF_TOKEN is no token", why="it has characters that none has", do="set it again, or unset it")
 
     def resolve(self, asked: Origin) -> Resolved:
         """The files that are asked for, at the commit that the revision names now.
@@ -97,7 +106,7 @@ class Hub:
             OperatorError: it answers what no hub does.
         """
         info = self._info(asked)
-        files = selecting.chosen(asked, {file.path: file for file in self._files(asked.at, info.sha)})
+        files = selecting.chosen(asked, {file.path: file for file in self.files(asked.at, info.sha)})
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             listed = tuple(pool.map(lambda file: self._listed(asked.at, info.sha, file), files))
         card = info.card or {}
@@ -148,38 +157,53 @@ class Hub:
 
     def private(self) -> dict[str, str]:
         """What says who asks: for the endpoint, and for no other host."""
-        if self._token_file is None:
-            return {}
-        return {"Authorization": f"Bearer {read_key(self._token_file)}"}
+        token = read_key(self._token_file) if self._token_file else self._token
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _info(self, asked: Origin) -> _Info:
         path = f"/api/models/{asked.at}/revision/{quote(asked.revision, safe='')}"
-        info = self._value(self._get(path, asked.at, asked.revision), path, _Info)
+        info = self.value(self.get(path, asked.at, asked.revision), path, _Info)
         if not COMMIT.fullmatch(info.sha):
-            raise self._nonsense(path, f"the commit is {info.sha[:50]!a}")
+            raise self.nonsense(path, f"the commit is {info.sha[:50]!a}")
         return info
 
-    def _files(self, repository: str, commit: str) -> Iterator[TreeFile]:
-        url = f"{self.endpoint}/api/models/{repository}/tree/{commit}?recursive=true"
-        for _ in range(MAX_PAGES):
-            path = url.removeprefix(self.endpoint)
-            said = self._get(path, repository, commit)
-            for row in self._value(said, path, list[TreeFile]):
+    def files(self, repository: str, commit: str, *, pages: int | None = None) -> Iterator[TreeFile]:
+        """Every file of a commit.
+
+        Raises:
+            OperatorError: as `resolve`, or there are more pages than that.
+        """
+        path = f"/api/models/{repository}/tree/{quote(commit, safe='')}?recursive=true"
+        most = pages or MAX_PAGES
+        for _ in range(most):
+            said = self.get(path, repository, commit)
+            for row in self.value(said, path, list[TreeFile]):
                 if row.type == "file":
                     yield row
-            onward = re.search(r'<([^>]*)>;\s*rel="?next"?', said.headers.get("Link", ""))
-            if onward is None:
+            onward = self.onward(said, path)
+            if not onward:
                 return
-            url = onward[1] if not onward[1].startswith("/") else self.endpoint + onward[1]
-            # The next page is asked for with the token, so it is on the same host or it is not asked for.
-            if not url.startswith(f"{self.endpoint}/"):
-                raise self._nonsense(path, "the next page of its listing is on another host")
-        raise self._nonsense(path, f"its listing has more than {MAX_PAGES} pages")
+            path = onward
+        raise self.nonsense(path, f"its listing has more than {most} pages")
+
+    def onward(self, said: Said, path: str) -> str:
+        """The path of the next page. Empty: there is none.
+
+        Raises:
+            OperatorError: it is on another host. It is asked for with the token, so it is not asked for.
+        """
+        found = re.search(r'<([^>]*)>;\s*rel="?next"?', said.headers.get("Link", ""))
+        if found is None:
+            return ""
+        url = found[1] if not found[1].startswith("/") else self.endpoint + found[1]
+        if not url.startswith(f"{self.endpoint}/"):
+            raise self.nonsense(path, "the next page of its listing is on another host")
+        return url.removeprefix(self.endpoint)
 
     def _listed(self, repository: str, commit: str, file: TreeFile) -> ResolvedFile:
         if file.lfs is not None:
             if not re.fullmatch(r"[0-9a-f]{64}", file.lfs.oid) or file.lfs.size < 0:
-                raise self._nonsense(file.path, "its sum in the listing is no sha256")
+                raise self.nonsense(file.path, "its sum in the listing is no sha256")
             return ResolvedFile(file.path, file.lfs.size, file.lfs.oid)
         if not 0 <= file.size <= _SMALL_BYTES:
             return ResolvedFile(file.path, file.size)
@@ -194,20 +218,36 @@ class Hub:
             )
         return ResolvedFile(file.path, len(data), hashlib.sha256(data).hexdigest())
 
-    def _get(self, path: str, repository: str, revision: str) -> Said:
+    def get(self, path: str, repository: str = "", revision: str = "") -> Said:
+        """A good answer of the API.
+
+        Args:
+            path: with its query.
+            repository: it is about; empty: none, it is a search.
+            revision: of that.
+
+        Raises:
+            OperatorError: as `resolve`.
+        """
         said = self._web.ask(self.endpoint + path, private=self.private(), most_bytes=_PAGE_BYTES)
         if said.status != 200:
             raise self._refusal(said, repository, revision)
         return said
 
-    def _value(self, said: Said, path: str, kind: type[T]) -> T:
+    def value(self, said: Said, path: str, kind: type[T]) -> T:
+        """An answer's value.
+
+        Raises:
+            OperatorError: it is none of that kind.
+        """
         try:
             return msgspec.json.decode(said.body, type=kind)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as e:
             kind_said = said.headers.get("Content-Type", "").partition(";")[0]
-            raise self._nonsense(path, f"{kind_said or 'nothing that names itself'}: {e}") from None
+            raise self.nonsense(path, f"{kind_said or 'nothing that names itself'}: {e}") from None
 
-    def _nonsense(self, path: str, why: str) -> OperatorError:
+    def nonsense(self, path: str, why: str) -> OperatorError:
+        """That an answer is none of a hub's."""
         return OperatorError(
             f"{self.endpoint} does not answer as a hub does",
             why=f"{path.partition('?')[0]}: {why}",
@@ -215,8 +255,9 @@ class Hub:
         )
 
     def _refusal(self, said: Said, repository: str, revision: str, path: str = "") -> OperatorError:
-        at = f"hf://{repository}@{revision}" + (f"/{path}" if path else "")
-        return refusal(said, at, page=f"{self.endpoint}/{repository}", token_file=self._token_file)
+        at = f"hf://{repository}" + (f"@{revision}" if revision else "") + (f"/{path}" if path else "")
+        page = f"{self.endpoint}/{repository}"
+        return refusal(said, at if repository else f"the list of {self.endpoint}", page=page, token_at=self._token_at)
 
 
 def _text(value: Any) -> str:

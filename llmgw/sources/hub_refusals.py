@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from llmgw.errors import OperatorError, Refused, Unreachable
@@ -11,19 +10,19 @@ from llmgw.sources.web import Said
 _DISABLED = "Access to this resource is disabled."
 
 
-def refusal(said: Said, at: str, *, page: str, token_file: Path | None) -> OperatorError:
+def refusal(said: Said, at: str, *, page: str, token_at: str) -> OperatorError:
     """The error of an answer. The hub says which it is in X-Error-Code, and others that speak its API in the status.
 
     Args:
         said: the answer.
         at: what was asked for, as a source writes it.
         page: of the repository, for people.
-        token_file: where the token is from that was sent.
+        token_at: where the token is from that was sent; empty: none was.
     """
     code, who, status = said.headers.get("X-Error-Code", ""), urlsplit(page).netloc, said.status
-    give = "" if token_file else ", or give the token of somebody who may: --token-file"
+    give = "" if token_at else ", or give the token of somebody who may: --token-file"
     if code == "GatedRepo":
-        account = " with the account of the token" if token_file else ""
+        account = " with the account of the token" if token_at else ""
         return Refused(
             f"{at} is gated", why="its owner decides who may have it", do=f"accept its terms at {page}{account}{give}"
         )
@@ -34,10 +33,10 @@ def refusal(said: Said, at: str, *, page: str, token_file: Path | None) -> Opera
         return Refused(f"{at} is gone", why=why, do="write a branch, a tag or a commit that is there, and lock again")
     if code == "EntryNotFound":
         return Refused(f"{at} is not there", why="the repository has no such file", do="correct the name")
-    if status == 401 and token_file and not code:
-        return Refused(f"{at} may not be read", why=f"{who} does not know the token", do=f"renew it in {token_file}")
+    if status == 401 and token_at and not code:
+        return Refused(f"{at} may not be read", why=f"{who} does not know the token", do=f"renew it in {token_at}")
     if code == "RepoNotFound" or status in {401, 404, 410}:
-        private = "or the token may not see it" if token_file else "or it is private"
+        private = "or the token may not see it" if token_at else "or it is private"
         return Refused(
             f"{at} is not there", why=f"{who} has no such repository, {private}", do=f"correct the name{give}"
         )

@@ -24,7 +24,7 @@ _BESIDE = re.compile(r"(^|/)(original|onnx|openvino|\.[^/]*)/|(^|/)\.|(^|/)conso
 """The same weights once more in another form, and what is hidden."""
 
 
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 """Weights whose loading runs whatever code is in them."""
 
 
@@ -52,7 +52,7 @@ def chosen(asked: Origin, files: Mapping[str, T]) -> list[T]:
     if not any(weights(path) for path in taken):
         what = "matches" if asked.patterns else "has"
         near = ", ".join(sorted(p for p in files if weights(p))[:5]) or "none"
-        pickled = sorted(p for p in files if p.endswith(_PICKLED))
+        pickled = sorted(p for p in files if p.endswith(PICKLED))
         if near == "none" and pickled:
             raise Refused(
                 f"{at} has pickled weights only",
@@ -74,6 +74,11 @@ def chosen(asked: Origin, files: Mapping[str, T]) -> list[T]:
 def weights(path: str) -> bool:
     """Whether it holds numbers, by its name."""
     return path.endswith((".gguf", ".safetensors"))
+
+
+def beside(path: str) -> bool:
+    """Whether a file is the same weights once more in another form, or hidden."""
+    return _BESIDE.search(path) is not None
 
 
 def projector(path: str) -> bool:

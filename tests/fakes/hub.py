@@ -96,13 +96,15 @@ class Repository:
     commits: dict[str, dict[str, File]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
     """Branches, by name."""
-    tags: dict[str, str] = field(default_factory=dict)
-    """Of git, by name."""
+    git_tags: dict[str, str] = field(default_factory=dict)
+    """By name."""
     gated: bool | str = False
     private: bool = False
     disabled: bool = False
     license: str = ""
     base_model: str = ""
+    relation: str = ""
+    """To its base model: quantized, adapter, finetune or merge."""
     pipeline_tag: str = "text-generation"
     labels: tuple[str, ...] = ()
     """What is searched by as `filter`: gguf, safetensors, a language."""
@@ -111,13 +113,27 @@ class Repository:
     created: str = "2026-01-01T00:00:00.000Z"
     modified: str = "2026-06-01T00:00:00.000Z"
     gguf: Mapping[str, Any] | None = None
+    """{total: parameters, architecture, context_length}, as the hub reads them out of a header."""
+    safetensors: Mapping[str, Any] | None = None
+    """{parameters: {dtype: n}, total}, likewise."""
+    config: Mapping[str, Any] | None = None
     moved_to: str = ""
+
+    @property
+    def tags(self) -> list[str]:
+        """What it is found by as `filter`."""
+        tags = [*self.labels, *([f"license:{self.license}"] if self.license else [])]
+        if self.base_model:
+            tags.append(f"base_model:{self.base_model}")
+        if self.base_model and self.relation:
+            tags.append(f"base_model:{self.relation}:{self.base_model}")
+        return tags
 
     def commit_of(self, revision: str) -> str | None:
         """The commit that a branch, a tag or a commit's id names."""
         if revision in self.commits:
             return revision
-        return self.refs.get(revision) or self.tags.get(revision)
+        return self.refs.get(revision) or self.git_tags.get(revision)
 
 
 class Hub:
@@ -193,7 +209,7 @@ class Hub:
         kept.commits[commit] = made
         kept.refs[branch] = commit
         if tag:
-            kept.tags[tag] = commit
+            kept.git_tags[tag] = commit
         return commit
 
     def rename(self, old: str, new: str) -> None:

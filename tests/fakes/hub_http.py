@@ -202,7 +202,7 @@ class Front(_Handler):
             self._tree(repo, self._commit(repo, unquote(raw[0])), unquote(raw[1]) if len(raw) > 1 else "", query)
         elif kind == "refs":
             named = [{"name": n, "ref": f"refs/heads/{n}", "targetCommit": c} for n, c in sorted(repo.refs.items())]
-            tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": c} for n, c in sorted(repo.tags.items())]
+            tags = [{"name": n, "ref": f"refs/tags/{n}", "targetCommit": c} for n, c in sorted(repo.git_tags.items())]
             self.json(200, {"branches": named, "tags": tags, "converts": []})
         elif kind == "paths-info":
             files = repo.commits[self._commit(repo, more)]
@@ -260,7 +260,7 @@ class Front(_Handler):
         if author := one("author"):
             found = [repo for repo in found if repo.id.partition("/")[0] == author]
         for label in query.get("filter", []):
-            found = [repo for repo in found if label in (*repo.labels, repo.pipeline_tag)]
+            found = [repo for repo in found if label in (*repo.tags, repo.pipeline_tag)]
         if pipeline := one("pipeline_tag"):
             found = [repo for repo in found if repo.pipeline_tag == pipeline]
         if gated := one("gated"):
@@ -342,8 +342,6 @@ def _entry(path: str, file: File) -> dict[str, Any]:
 
 def _about(repo: Repository, commit: str, expand: list[str] | None) -> dict[str, Any]:
     files = repo.commits.get(commit, {})
-    tags = [*repo.labels, *([f"license:{repo.license}"] if repo.license else [])]
-    tags += [f"base_model:{repo.base_model}"] if repo.base_model else []
     card = {key: value for key, value in (("license", repo.license), ("base_model", repo.base_model)) if value}
     value: dict[str, Any] = {
         "author": repo.id.partition("/")[0],
@@ -355,12 +353,15 @@ def _about(repo: Repository, commit: str, expand: list[str] | None) -> dict[str,
         "disabled": repo.disabled,
         "downloads": repo.downloads,
         "likes": repo.likes,
-        "tags": tags,
+        "tags": repo.tags,
         "pipeline_tag": repo.pipeline_tag,
         "cardData": card,
         "siblings": [{"rfilename": path} for path in files],
     }
-    if repo.gguf is not None:
-        value["gguf"] = dict(repo.gguf)
+    for name in ("gguf", "safetensors", "config"):
+        if (said := getattr(repo, name)) is not None:
+            value[name] = dict(said)
+    if repo.base_model and repo.relation:
+        value["baseModels"] = {"relation": repo.relation, "models": [{"id": repo.base_model}]}
     kept = value if expand is None else {key: value[key] for key in expand if key in value}
     return {"_id": "0" * 24, "id": repo.id, "modelId": repo.id, **kept}
