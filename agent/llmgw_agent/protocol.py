@@ -258,13 +258,22 @@ class ReplicaReport(Struct, frozen=True, omit_defaults=True, gc=False):
     key: str = ""
     """The engine's own random key, for the gateway only."""
     engine: str = ""
+    engine_version: str = ""
+    """Of the build that runs. Empty is unknown."""
     parallel: int = 0
     version: str = ""
     devices: tuple[str, ...] = ()
     claim: Claim | None = None
     memory_bytes: int | None = None
+    """Of the host, now: resident, mapped weights included."""
     memory_peak_bytes: int | None = None
+    """Of the host, at its most; on cards, since it serves."""
+    card_bytes: int | None = None
+    """Of all its cards together, now. None: it has none, or the driver does not say."""
+    card_peak_bytes: int | None = None
+    """The same at its most."""
     tps: float | None = None
+    """Tokens a second of one answer that is written alone, smoothed. None: none was yet."""
     busy: int | None = None
     """Slots at work now."""
     progress: Progress | None = None

@@ -19,6 +19,7 @@ from llmgw_agent.probe.host import kernel_out_of_memory_kills
 from llmgw_agent.process import Exit, Process
 from llmgw_agent.protocol import Action, Dossier, EngineSpec, Progress, ReplicaOrder, ReplicaReport
 from llmgw_agent.records import Key, Record, Started, boot_clock
+from llmgw_agent.speed import Speed
 from llmgw_agent.starts import Start, endpoint
 from llmgw_agent.supervisor import TABLE, Effect, Event, State
 from llmgw_agent.surroundings import Surroundings
@@ -28,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 FORGIVEN_AFTER_S = 600.0
 """Ready for this long, earlier failures no longer count."""
-TPS_EVERY_S = 30.0
+SPEED_EVERY_S = 30.0
 LOOK_AGAIN_S = 30.0
 """Before a watch that broke by a bug of ours is taken up again. The engine goes on meanwhile."""
 
@@ -59,7 +60,7 @@ class Replica:
         self.usage = tree.Usage()
         self.peak_bytes = 0
         self.busy: int | None = None
-        self.tps: float | None = None
+        self.speed = Speed()
         self.loading: Progress | None = None
         self._sign: tuple[float, tuple[object, ...] | None] | None = None
         """When something last moved in it, and its counters then. None before the first watch."""
@@ -160,13 +161,14 @@ class Replica:
             address=running.address if running else "",
             key=running.key if running else "",
             engine=spec.engine if spec else "",
+            engine_version=running.engine.version if running else "",
             parallel=spec.parallel if spec else 0,
             version=order.version,
             devices=order.devices,
             claim=spec.claim if spec else None,
             memory_bytes=self.usage.memory_bytes if running else None,
             memory_peak_bytes=self.peak_bytes or None,
-            tps=self.tps,
+            tps=None if self.speed.tps is None else round(self.speed.tps, 1),
             busy=self.busy if running else None,
             progress=self._progress(),
             attempts=self.attempts,
@@ -231,8 +233,8 @@ class Replica:
         if not self.state.holds:
             if self.process:
                 self.process.close()
-            self.process = self.started = self.busy = self.tps = None
-            self.usage = tree.Usage()
+            self.process = self.started = self.busy = None
+            self.usage, self.speed = tree.Usage(), Speed()
         self.save()
         model = self.order.id.partition("/")[0]
         more = {"model": model, "replica": self.order.id, "generation": self.order.generation}
@@ -311,8 +313,8 @@ class Replica:
         at, measured = endpoint(self), time.monotonic()
         # Kept when a watch broke and is taken up again: one that breaks now and then would never find it wedged.
         signed, mark = self._sign = self._sign or (measured, None)
-        if self.tps is None:
-            measured -= TPS_EVERY_S
+        if self.speed.tps is None:
+            measured -= SPEED_EVERY_S
         while True:
             if how := await self.exits_within(pace.watch_s):
                 return self.ended(how)
@@ -323,8 +325,10 @@ class Replica:
                 self.busy = vitals.busy
                 if not vitals.busy or vitals.mark != mark:
                     signed, mark = self._sign = now, vitals.mark
-                if now - measured >= TPS_EVERY_S and vitals.mark:
-                    self.tps, measured = await adapter.tps(at, within_s=pace.watch_s) or self.tps, now
+                if now - measured >= SPEED_EVERY_S and vitals.mark:
+                    measured = now
+                    if (work := await adapter.work(at, within_s=pace.watch_s)) is not None:
+                        self.speed.saw(work)
             except NoAnswerError:
                 pass
             if now - signed > pace.wedged_after_s:
@@ -414,5 +418,9 @@ class Replica:
         assert self.process is not None
         assert self.started is not None
         self.usage = await asyncio.to_thread(tree.look, self.process.pid)
-        self.peak_bytes = max(self.peak_bytes, self.usage.memory_bytes)
+        on_cards = bool(self.runs_as.devices)
+        # Weights on their way to a card pass through pages of the host, which are given back.
+        if not (on_cards and self.state is State.STARTING):
+            most = self.usage.memory_bytes if on_cards else self.usage.most_bytes
+            self.peak_bytes = max(self.peak_bytes, most)
         logs.bound(self.started.log_path)

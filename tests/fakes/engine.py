@@ -143,7 +143,7 @@ class Engine:
         self.loaded = False
         self.slots = [Slot(i) for i in range(flags.parallel)]
         self.free: asyncio.Queue[Slot] = asyncio.Queue()
-        self.deferred = self.requests = self.prompted = self.predicted = 0
+        self.deferred = self.requests = self.prompted = self.predicted = self.at_work = 0
         self.predicted_s = 0.0
         self.claimed = bytearray()
         for slot in self.slots:
@@ -196,6 +196,7 @@ class Engine:
             if f.die_at_token and n >= f.die_at_token:
                 leave(f.exit_code)
             slot.decoded, self.predicted = n + 1, self.predicted + 1
+            self.at_work += sum(s.busy for s in self.slots)
             self.predicted_s, began = self.predicted_s + time.monotonic() - began, time.monotonic()
             yield f"w{n} "
 
@@ -219,6 +220,7 @@ class Engine:
             "tokens_predicted_total": self.predicted,
             "tokens_predicted_seconds_total": round(self.predicted_s, 6),
             "n_decode_total": self.predicted,
+            "n_busy_slots_per_decode": round(self.at_work / self.predicted, 6) if self.predicted else 0,
             "predicted_tokens_seconds": round(rate, 3),
             "requests_processing": sum(s.busy for s in self.slots),
             "requests_deferred": self.deferred,

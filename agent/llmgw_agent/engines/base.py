@@ -11,6 +11,7 @@ from msgspec import Struct
 from llmgw_agent.dossier import Signs
 from llmgw_agent.engines.ask import Endpoint
 from llmgw_agent.protocol import EngineSpec, InstalledEngine
+from llmgw_agent.speed import Work
 
 
 class Launch(Struct, frozen=True):
@@ -82,6 +83,6 @@ class Adapter(Protocol):
         """How it is doing. Raises NoAnswerError."""
         ...
 
-    async def tps(self, at: Endpoint, *, within_s: float) -> float | None:
-        """Tokens a second of one reply, as it measured them. None is unknown. Raises NoAnswerError."""
+    async def work(self, at: Endpoint, *, within_s: float) -> Work | None:
+        """What it has counted of its answers. None: it does not say. Raises NoAnswerError."""
         ...

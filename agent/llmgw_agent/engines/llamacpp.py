@@ -15,6 +15,7 @@ from llmgw_agent.engines.ask import Endpoint, NoAnswerError, ask
 from llmgw_agent.engines.base import Launch, Seen, Vitals
 from llmgw_agent.engines.llama_server import Flags
 from llmgw_agent.protocol import Claim, EngineSpec, InstalledEngine
+from llmgw_agent.speed import Work
 
 EMBEDDED: tuple[str, ...] = (sys.executable, "-I", "-m", "llmgw_agent.engines.llama_server")
 
@@ -82,9 +83,6 @@ default of 2048 that was 11.6 s on one thread, even with a model of 135M."""
 CACHE_RAM_SHARE = 16
 """The cache of prompts in host memory gets this part of what is claimed. Its default of 8 GiB is nobody's claim."""
 CACHE_RAM_MIB = 2048
-
-TPS_TOKENS = 32
-"""Fewer say nothing of its speed: the first token of an answer is counted with the prompt's time."""
 
 PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
@@ -247,12 +245,15 @@ class LlamaCpp:
         slots = [s for s in value if isinstance(s, dict)]
         return Vitals(sum(bool(s.get("is_processing")) for s in slots), tuple(_mark(s) for s in slots))
 
-    async def tps(self, at: Endpoint, *, within_s: float) -> float | None:
-        """Tokens it generated over the time it took, all of its life."""
+    async def work(self, at: Endpoint, *, within_s: float) -> Work | None:
+        """Its counters. How many slots were at work it gives as an average over all steps."""
         reply = await ask(at, "/metrics", within_s=within_s)
         values = dict(re.findall(r"^llamacpp:(\w+) ([0-9.e+-]+)$", reply.text, re.MULTILINE))
         tokens, seconds = (_figure(values, f"tokens_predicted{which}_total") for which in ("", "_seconds"))
-        return round(tokens / seconds, 1) if seconds > 0 and tokens >= TPS_TOKENS else None
+        if tokens is None or seconds is None:
+            return None
+        steps, slots = (_figure(values, name) for name in ("n_decode_total", "n_busy_slots_per_decode"))
+        return Work(tokens, seconds, steps, None if steps is None or slots is None else steps * slots)
 
 
 def _no_start(files: list[Path]) -> str:
@@ -275,10 +276,10 @@ def _mark(slot: dict[str, object]) -> tuple[object, ...]:
     return tuple(n if isinstance(n, int) else None for n in counters)
 
 
-def _figure(values: dict[str, str], name: str) -> float:
-    """A metric; 0 where there is none, or none that is a number."""
+def _figure(values: dict[str, str], name: str) -> float | None:
+    """A metric; None where there is none, or none that is a number."""
     try:
-        figure = float(values.get(name, "0"))
-    except ValueError:
-        return 0.0
-    return figure if math.isfinite(figure) else 0.0
+        figure = float(values[name])
+    except (KeyError, ValueError):
+        return None
+    return figure if math.isfinite(figure) else None
