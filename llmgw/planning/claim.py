@@ -38,16 +38,23 @@ def claimed_gib(model: Model, profile: Profile, lock: Lock | None) -> float | No
         return None
     cards = profile.gpu.count if profile.gpu else 0
     if profile.engine != "llamacpp":
-        return _rounded(HOST_BYTES * max(1, cards))
+        return rounded(HOST_BYTES * max(1, cards)) / GIB
     try:
-        shape, ample = from_facts(lock.facts), (AMPLE_BYTES,) * cards
-        found = estimate(shape, lock.total_bytes, options_of(model, profile), free=ample)
+        found = estimate(from_facts(lock.facts), lock.total_bytes, options_of(model, profile), free=ample(cards))
     except OperatorError:
         # Facts that a later version wrote: the files' size is still known.
-        return _rounded(lock.total_bytes * 2)
-    # What prompts are kept in comes out of the claim.
-    kept = min(CACHE_BYTES, found.host_bytes / (CACHE_SHARE - 1))
-    return _rounded(found.host_bytes + kept)
+        return rounded(lock.total_bytes * 2) / GIB
+    return with_prompts(found.host_bytes) / GIB
+
+
+def with_prompts(host_bytes: int) -> int:
+    """What is claimed for so much of a host: with what the engine keeps prompts in, which comes out of the claim."""
+    return rounded(host_bytes + min(CACHE_BYTES, host_bytes / (CACHE_SHARE - 1)))
+
+
+def ample(cards: int) -> tuple[int, ...]:
+    """So many cards on which every layer fits."""
+    return (AMPLE_BYTES,) * cards
 
 
 def options_of(model: Model, profile: Profile) -> LlamaOptions:
@@ -71,6 +78,7 @@ def options_of(model: Model, profile: Profile) -> LlamaOptions:
     )
 
 
-def _rounded(claim_bytes: float) -> float:
+def rounded(claim_bytes: float) -> int:
+    """The next quarter of a GiB."""
     # An engine whose model is all on cards is still a process.
-    return max(1, math.ceil(claim_bytes / GIB / STEP_GIB)) * STEP_GIB
+    return max(1, math.ceil(claim_bytes / GIB / STEP_GIB)) * int(STEP_GIB * GIB)

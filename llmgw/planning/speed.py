@@ -24,6 +24,8 @@ TOKEN_FIXED_S = 0.005
 """Seconds a token costs on a CPU whatever the model: sampling, scheduling, one pass of the server's loop."""
 SLOW_TPS = 15.0
 VERY_SLOW_TPS = 5.0
+REPLY_TOKENS = 500
+"""Of a reply whose time is said: a page."""
 HBM_GBS = 1500.0
 """Cards that are quicker than this have stacked memory, and no single reply uses it fully."""
 OLD_CAPABILITY = 7.0
@@ -81,6 +83,24 @@ def read_bytes(shape: ModelShape, file_bytes: int, *, requests: int = 1) -> int:
     return round(read - sum(weights.experts) * idle)
 
 
+def host_read_bytes(shape: ModelShape, file_bytes: int, options: LlamaOptions) -> int:
+    """What one token reads of the host's memory, of a model whose other layers are on cards."""
+    weights = measured(shape, file_bytes)
+    if not weights.layers or not shape.known:
+        return 0
+    # The output counts as a layer, and is the first to be on a card.
+    on_host = max(shape.layers + 1 - options.gpu_layers, 0)
+    used = min(shape.experts_used / shape.experts, 1.0) if shape.experts else 0.0
+    read = 0.0
+    for layer in range(shape.layers):
+        experts = weights.experts[layer] if weights.experts else 0
+        if layer < on_host:
+            read += weights.layers[layer] - experts + experts * used
+        elif layer < options.cpu_moe:
+            read += experts * used
+    return round(read + (weights.output or weights.embedding) * (options.gpu_layers <= 0))
+
+
 def cache_bytes(shape: ModelShape, depth: int) -> int:
     """What one token reads of keys and values, so many tokens into its context."""
     if depth <= 0 or not shape.known:
@@ -124,6 +144,29 @@ def card_tps(
     if host_bytes:
         step_s += host_bytes / (host_gbs * GB)
     return requests / step_s if step_s > 0 else None
+
+
+ALL_REDUCE_S = 60e-6
+"""Seconds a layer costs more where cards have to add up their parts of it, over PCIe."""
+
+
+def tensor_split_tps(
+    shape: ModelShape, file_bytes: int, speed: CardSpeed, *, bandwidth_gbs: float, cards: int
+) -> float | None:
+    """Tokens a second of one reply where each card reads its part of every tensor at the same time.
+
+    Args:
+        shape: of the model.
+        file_bytes: of all its parts.
+        speed: of one card.
+        bandwidth_gbs: of one card's memory.
+        cards: that share it.
+    """
+    if bandwidth_gbs <= 0:
+        return None
+    reading_s = read_bytes(shape, file_bytes) / cards / (speed.share * bandwidth_gbs * GB)
+    step_s = reading_s + (speed.a_layer_s(shape) + ALL_REDUCE_S) * shape.layers
+    return 1 / step_s if step_s > 0 else None
 
 
 def calibrated(
@@ -176,8 +219,17 @@ def cpu_tps(active_bytes: int, *, all_gbs: float, core_gbs: float = 0.0, threads
         core_gbs: with one core reading alone.
         threads: that the engine is given.
     """
-    rate = cpu_read_gbs(all_gbs=all_gbs, core_gbs=core_gbs, threads=threads)
-    return 1 / (active_bytes / (rate * GB) + TOKEN_FIXED_S) if rate > 0 and active_bytes > 0 else None
+    return reading_tps(active_bytes, cpu_read_gbs(all_gbs=all_gbs, core_gbs=core_gbs, threads=threads))
+
+
+def reading_tps(active_bytes: int, read_gbs: float) -> float | None:
+    """Tokens a second of one reply on a CPU whose threads read with a rate; None: it is not known.
+
+    Args:
+        active_bytes: as `cpu_tps` takes them.
+        read_gbs: as `cpu_read_gbs` gives it.
+    """
+    return 1 / (active_bytes / (read_gbs * GB) + TOKEN_FIXED_S) if read_gbs > 0 and active_bytes > 0 else None
 
 
 def cpu_bytes(shape: ModelShape, file_bytes: int) -> int:
@@ -194,11 +246,23 @@ def cpu_threads(asked: int, node_cpus: int) -> int:
     return asked if asked > 0 else max(node_cpus // 2, 1)
 
 
+def pace(tps: float) -> str:
+    """What a person would call a speed: very slow, slow, or nothing."""
+    return "very slow" if tps < VERY_SLOW_TPS else "slow" if tps < SLOW_TPS else ""
+
+
 def said(tps: float) -> str:
     """A speed as plans and tables have it."""
-    if tps < VERY_SLOW_TPS:
-        return f"~{tps:.1f} tok/s, very slow"
-    return f"~{tps:.0f} tok/s, slow" if tps < SLOW_TPS else f"~{tps:.0f} tok/s"
+    number = f"~{tps:.1f} tok/s" if tps < VERY_SLOW_TPS else f"~{tps:.0f} tok/s"
+    return f"{number}, {pace(tps)}" if pace(tps) else number
+
+
+def reply(tps: float) -> str:
+    """How long a reply of `REPLY_TOKENS` takes, in words."""
+    seconds = REPLY_TOKENS / tps
+    many = round(seconds / 60) if tps < VERY_SLOW_TPS else round(seconds)
+    unit = "minute" if tps < VERY_SLOW_TPS else "second"
+    return f"a reply of {REPLY_TOKENS} tokens takes about {max(many, 1)} {unit}{'' if max(many, 1) == 1 else 's'}"
 
 
 def load_s(file_bytes: int, *, disk_gbs: float, mirror_gbs: float | None = None) -> float | None:

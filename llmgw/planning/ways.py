@@ -1,0 +1,347 @@
+"""Every way that a model's files could run on a fleet, the best first.
+
+A way is one packing of the model, on one engine, on cards of one class or on a
+CPU. `llmgw estimate` prints them, `llmgw explore` judges by the first, and a
+new model is placed by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import count as counting
+from typing import Any
+
+from llmgw.planning.fit import Short
+from llmgw.planning.llama_options import ALL, LlamaOptions
+from llmgw.planning.machines import ASSUMED_GBS, Machine
+from llmgw.planning.need import CPU, Files, Need, Place, need
+from llmgw.planning.offload import offloads
+from llmgw.planning.remedies import Remedy, remedies_of
+from llmgw.planning.speed import (
+    card_tps,
+    class_of,
+    cpu_bytes,
+    host_read_bytes,
+    load_s,
+    pace,
+    reading_tps,
+    said,
+    tensor_split_tps,
+)
+from llmgw.units import show_gib
+
+NAMED = 10
+"""Machines that a way names; the others are counted."""
+MOST_CARDS = 16
+"""Of one machine, that a model is tried on."""
+DIVIDED = ("vllm", "sglang")
+"""Engines that split every tensor over their cards, and so want a number of them that heads divide into."""
+
+
+class State(StrEnum):
+    """Whether it can be done."""
+
+    FREE = "free now"
+    IN_USE = "in use"
+    """A machine has what it takes, and others have that now."""
+    NO_ENGINE = "no engine"
+    """A machine has what it takes, but for the engine."""
+    NO = "does not fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to run it."""
+
+    engine: str
+    file: str
+    file_type: str
+    """How it is quantised. Empty: unknown."""
+    file_bytes: int
+    place: Place
+    options: LlamaOptions
+    """With what of it is moved off the cards."""
+    state: State
+    machines: int
+    """That could, were nothing else on them."""
+    free_machines: int
+    """Of those, that could now."""
+    names: tuple[str, ...]
+    """Of at most ten: those that could, or the nearest to it; free ones first."""
+    host_bytes: int
+    """That a replica claims of the machine's memory."""
+    card_bytes: int
+    """Of the fullest card. 0: it is on none."""
+    tps: float | None
+    """Tokens a second of one reply, on the quickest machine that could. None: nothing is known of its speed."""
+    speed_basis: str
+    load_s: float | None
+    """Seconds until the weights are in memory. None: the rates were not measured."""
+    short: tuple[Short, ...] = ()
+    """What is too small, on the nearest machine."""
+    problems: tuple[str, ...] = ()
+    """Why it would not start, whatever is free."""
+    remedies: tuple[Remedy, ...] = ()
+    """What would make it fit. Only of one that does not."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether some machine could run it, were nothing else there."""
+        return self.state in (State.FREE, State.IN_USE)
+
+    @property
+    def pace(self) -> str:
+        """Empty, `slow` or `very slow`."""
+        return "" if self.tps is None else pace(self.tps)
+
+    @property
+    def where(self) -> str:
+        """Its place in words: `2 l40s-48g`, `CPU`, `one l40s-48g, 20 of 33 layers`."""
+        if self.options.cpu_moe and self.place.count:
+            return f"{self.place}, experts of {min(self.options.cpu_moe, ALL)} layers on the CPU"
+        return f"{self.place}, {self.options.gpu_layers} layers" if self.is_partial else str(self.place)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether layers are left to the CPU of a machine with cards."""
+        return self.place.count > 0 and self.options.gpu_layers != ALL
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        """The fields of a profile that runs it like that."""
+        if not self.place.count:
+            return {"engine": self.engine}
+        gpu: dict[str, Any] = {"class": self.place.card_class, "count": self.place.count}
+        fields: dict[str, Any] = {"engine": self.engine, "gpu": gpu}
+        if self.engine in DIVIDED and self.place.count > 1:
+            fields["tp"] = self.place.count
+        if self.is_partial:
+            fields["gpu_layers"] = self.options.gpu_layers
+        if self.options.cpu_moe:
+            fields["cpu_moe"] = self.options.cpu_moe
+        return fields
+
+    @property
+    def sentence(self) -> str:
+        """A verdict in one line."""
+        speed = f", {said(self.tps)}" if self.tps is not None else ""
+        if self.state is State.FREE:
+            return f"fits now on {self.where} ({self.free_machines} free){speed}"
+        if self.state is State.IN_USE:
+            return f"fits on {self.where}, in use now{speed}"
+        if self.state is State.NO_ENGINE:
+            return f"fits on {self.where}, and no machine there has {self.engine}{speed}"
+        why = self.problems or tuple(f"{show_gib(s.missing)} short on {s.where}" for s in self.short[:1])
+        cure = f"; {self.remedies[0].sentence}" if self.remedies else ""
+        return f"does not fit {self.where}: {why[0] if why else 'no machine is known'}{cure}"
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """What is free first, then the quickest, then the most bits a weight."""
+        order = list(State).index(self.state)
+        return (
+            order,
+            -(self.tps or 0.0),
+            sum(s.missing for s in self.short),
+            -self.file_bytes,
+            self.file,
+            self.place.count,
+            self.place.card_class,
+            self.engine,
+            self.options.gpu_layers,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """How it is to run."""
+
+    options: LlamaOptions = field(default_factory=LlamaOptions)
+    """In llama.cpp's words; `context` is of all slots, 0 what it was trained for."""
+    cpu_only: bool = False
+    cures: bool = True
+    """Whether what would make it fit is looked for: it costs more than all the rest."""
+
+
+def ways(files: Iterable[Files], machines: Iterable[Machine], wish: Wish) -> tuple[Way, ...]:
+    """Every way to run one of several packings of a model, the best first.
+
+    One that does not fit is there with what is short and what would help; of a
+    fleet with no machines nothing is said.
+
+    Args:
+        files: the packings, each whole.
+        machines: the fleet.
+        wish: how it is to run.
+    """
+    packings = sorted(files, key=lambda f: f.name)
+    fleet = sorted(machines, key=lambda m: m.name)
+    found = [way for packing in packings for way in _of(packing, packings, fleet, wish)]
+    return tuple(sorted(found, key=lambda way: way.rank))
+
+
+def engines_of(files: Files, machines: Iterable[Machine]) -> tuple[str, ...]:
+    """The engines that read these files. SGLang is tried only where a machine says that it has it."""
+    if files.shape.format == "gguf":
+        return ("llamacpp",)
+    some = any(m.engines and m.has("sglang") for m in machines)
+    return ("vllm", "sglang") if some else ("vllm",)
+
+
+def _of(files: Files, packings: Sequence[Files], fleet: Sequence[Machine], wish: Wish) -> Iterator[Way]:
+    for engine in engines_of(files, fleet):
+        for kind in () if wish.cpu_only else _kinds(fleet):
+            yield from _on_cards(files, packings, engine, kind, fleet, wish)
+        if engine != "sglang" and fleet:
+            yield _way(files, packings, engine, CPU, fleet, wish, wish.options)
+
+
+def _on_cards(
+    files: Files, packings: Sequence[Files], engine: str, kind: Place, fleet: Sequence[Machine], wish: Wish
+) -> Iterator[Way]:
+    """On the fewest cards of one class that hold it; where none do, on as many as there are, and partly."""
+    tried: list[tuple[Need, Place]] = []
+    for number in counts(engine, kind.count):
+        place = replace(kind, count=number)
+        taken = need(files, engine, place, wish.options)
+        tried.append((taken, place))
+        if taken.starts:
+            yield _way(files, packings, engine, place, fleet, wish, wish.options)
+            return
+    _, place = min(tried, key=lambda t: (len(t[0].problems), sum(s.missing for s in t[0].short), t[1].count))
+    yield _way(files, packings, engine, place, fleet, wish, wish.options)
+    if engine == "llamacpp" and wish.options.gpu_layers == ALL and not wish.options.cpu_moe:
+        for options in offloads(files, place, wish.options):
+            yield _way(files, packings, engine, place, fleet, wish, options)
+
+
+def counts(engine: str, most: int) -> Iterator[int]:
+    """How many cards are tried, fewest first: powers of two where heads are divided."""
+    for number in counting():
+        cards = 1 << number if engine in DIVIDED else number + 1
+        if cards > min(most, MOST_CARDS):
+            return
+        yield cards
+
+
+def _kinds(fleet: Iterable[Machine]) -> list[Place]:
+    """Each class of cards, as its smallest card, with the most of them that one machine has."""
+    found: dict[str, Place] = {}
+    for machine in fleet:
+        for cards in machine.cards:
+            if cards.count <= 0 or not cards.card.memory_bytes:
+                continue
+            known = found.get(cards.card_class, Place(cards.card, 0, cards.card_class))
+            assert known.card is not None
+            least = min(known.card, cards.card, key=lambda c: (c.memory_bytes or 0, c.bandwidth_gbs, c.name))
+            found[cards.card_class] = Place(least, max(known.count, cards.count), cards.card_class)
+    return [found[name] for name in sorted(found)]
+
+
+def _way(
+    files: Files,
+    packings: Sequence[Files],
+    engine: str,
+    place: Place,
+    fleet: Sequence[Machine],
+    wish: Wish,
+    options: LlamaOptions,
+) -> Way:
+    taken = need(files, engine, place, options)
+    could, now, near = holders(taken, place, fleet)
+    vendor = place.card.vendor if place.card else ""
+    having = [m for m in could if m.has(engine, vendor)]
+    free = [m for m in now if m.has(engine, vendor)]
+    if free:
+        state = State.FREE
+    elif having:
+        state = State.IN_USE
+    else:
+        state = State.NO_ENGINE if could else State.NO
+    on = free or having or could or near
+    tps, basis, quickest = _speed(files, engine, place, options, on)
+    cures: tuple[Remedy, ...] = ()
+    if state is State.NO and wish.cures:
+        others = [p for p in packings if p.shape.format == files.shape.format and p.name != files.name]
+
+        def fits(packing: Files, there: Place, how: LlamaOptions) -> bool:
+            return bool(holders(need(packing, engine, there, how), there, fleet)[0])
+
+        cures = tuple(remedies_of(files, others, engine, place, options, fits))
+    loads = load_s(files.bytes, disk_gbs=quickest.disk_gbs or 0.0, mirror_gbs=quickest.mirror_gbs) if quickest else None
+    rest = sorted((m for m in having if m not in free), key=lambda m: m.name)
+    return Way(
+        engine=engine,
+        file=files.name,
+        file_type=files.shape.file_type,
+        file_bytes=files.bytes,
+        place=place,
+        options=options,
+        state=state,
+        machines=len(having),
+        free_machines=len(free),
+        names=tuple(m.name for m in ([*free, *rest] if having else on)[:NAMED]),
+        host_bytes=taken.host_bytes,
+        card_bytes=taken.card_bytes,
+        tps=tps,
+        speed_basis=basis,
+        load_s=loads,
+        short=() if could else _short(taken, near),
+        problems=taken.problems,
+        remedies=cures,
+    )
+
+
+def holders(taken: Need, place: Place, fleet: Iterable[Machine]) -> tuple[list[Machine], list[Machine], list[Machine]]:
+    """The machines that have room for a need: were nothing else there, now, and those that come nearest.
+
+    Args:
+        taken: what it takes of the place.
+        place: where.
+        fleet: every machine, whatever its engines.
+    """
+    able, now, near = [], [], []
+    for machine in fleet:
+        cards = [c for c in machine.cards if c.card_class == place.card_class and place.count]
+        if place.count and sum(c.count for c in cards) < place.count:
+            continue
+        near.append(machine)
+        if not taken.starts or machine.memory_bytes < taken.host_bytes:
+            continue
+        able.append(machine)
+        if machine.free_bytes >= taken.host_bytes and sum(c.free for c in cards) >= place.count:
+            now.append(machine)
+    near.sort(key=lambda m: (-m.memory_bytes, m.name))
+    return able, now, near
+
+
+def _short(taken: Need, near: Sequence[Machine]) -> tuple[Short, ...]:
+    host = near[0].memory_bytes if near else 0
+    on_host = (Short("host", taken.host_bytes, host),) if near and taken.host_bytes > host else ()
+    return (*taken.short, *on_host)
+
+
+def _speed(
+    files: Files, engine: str, place: Place, options: LlamaOptions, on: Sequence[Machine]
+) -> tuple[float | None, str, Machine | None]:
+    """Tokens a second on the quickest of some machines, what that rests on, and which it is."""
+    if not on:
+        return None, "", None
+    machine = min(on, key=lambda m: (-m.read_gbs(), m.name))
+    rate = machine.read_gbs()
+    host = (
+        f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
+        if machine.memory_gbs is None
+        else f"memory measured on {machine.name}"
+    )
+    if place.card is None:
+        return reading_tps(cpu_bytes(files.shape, files.bytes), rate), host, machine
+    speed, gbs = class_of(place.card), place.card.bandwidth_gbs
+    if engine in DIVIDED and place.count > 1:
+        tps = tensor_split_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, cards=place.count)
+        return tps, "the card's class", machine
+    left = host_read_bytes(files.shape, files.bytes, options)
+    tps = card_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, host_bytes=left, host_gbs=rate)
+    return tps, f"the card's class{f', and {host}' if left else ''}", machine
