@@ -215,6 +215,10 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     allow: tuple[str, ...] = ()
     """What the agent's own file allows: command, binary, env, path:/mnt/models."""
     labels: dict[str, str] = {}
+    memory_gbs: float | None = None
+    """10^9 bytes a second that all cores read of memory. None: not measured, or there was no room to."""
+    memory_core_gbs: float | None = None
+    """That one core reads alone."""
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
