@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from llmgw_agent.probe import engines, gpu, host
-from llmgw_agent.protocol import InstalledEngine, Inventory
+from llmgw_agent.probe import engines, gpu, holders, host
+from llmgw_agent.protocol import ForeignProcess, InstalledEngine, Inventory
 from llmgw_agent.settings import Settings
 from llmgw_agent.tree import Usage
 
@@ -29,6 +29,8 @@ class Machine:
         self._host: host.Host | None = None
         self._cards: gpu.Cards | None = None
         self._engines: tuple[InstalledEngine, ...] | None = None
+        self._holders: tuple[ForeignProcess, ...] = ()
+        self._probe = gpu.Probe(settings.path)
         self._looked = asyncio.Event()
 
     async def engines(self) -> tuple[InstalledEngine, ...]:
@@ -46,6 +48,7 @@ class Machine:
             cpu_cores=self._host.cpu_cores,
             memory_bytes=self._host.memory_bytes,
             memory_used_by_others_bytes=host.used_by_others(self._host, own, self._settings.reserve_bytes),
+            processes=self._holders,
             disk_free_bytes=self._host.disk_free_bytes,
             cards=self._cards.cards,
             card_problem=self._cards.problem,
@@ -72,6 +75,7 @@ class Machine:
 
     async def _look_at_host(self) -> None:
         self._host = await asyncio.to_thread(host.look, self._settings.weights)
+        self._holders = await asyncio.to_thread(holders.of_memory, self._our_pids())
 
     async def _look_for_engines(self) -> None:
         folders = (*self._settings.engine_paths, *self._settings.path)
@@ -80,9 +84,11 @@ class Machine:
 
     async def _look_at_cards(self) -> None:
         """When the driver hangs the cards stay as they were last seen, with the problem said beside them."""
-        ours = {pid for usage in self._ours() for pid in usage.pids}
-        seen = await gpu.look(self._settings.path, ours)
+        seen = await self._probe.look(self._our_pids())
         before = self._cards or gpu.Cards()
         if seen.problem and seen.problem != before.problem:
             LOG.warning("the cards of this node cannot be read", extra={"why": seen.problem})
         self._cards = gpu.Cards(before.cards if seen.problem else seen.cards, seen.problem)
+
+    def _our_pids(self) -> set[int]:
+        return {pid for usage in self._ours() for pid in usage.pids}

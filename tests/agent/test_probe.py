@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 
 import pytest
 
+from fakes import smi as fakes
 from fakes.waiting import until
-from llmgw_agent.probe import engines, gpu, host
-from llmgw_agent.protocol import Card, InstalledEngine, Phase
+from llmgw_agent.probe import engines, gpu, holders, host, tool
+from llmgw_agent.probe.card_class import card_class
+from llmgw_agent.probe.kernel_log import KernelLog
+from llmgw_agent.protocol import Card, ForeignProcess, InstalledEngine, Phase
 
 MIB = 1 << 20
 GIB = 1 << 30
-
-# As `nvidia-smi --query-gpu=uuid,name,memory.total,memory.used,compute_cap
-# --format=csv,noheader,nounits` prints it on a machine with three kinds of card.
-CARDS = """\
-GPU-8f2b0c1e-1111-2222-3333-444455556666, NVIDIA L40S, 46068, 12345, 8.9
-GPU-0a0a0a0a-1111-2222-3333-444455556666, Tesla T4, 15360, 0, 7.5
-GPU-1b1b1b1b-1111-2222-3333-444455556666, NVIDIA GB10, [N/A], [N/A], 12.1
-"""
-PROCESSES = """\
-GPU-8f2b0c1e-1111-2222-3333-444455556666, 4242, 12000
-GPU-8f2b0c1e-1111-2222-3333-444455556666, 77, 300
-GPU-0a0a0a0a-1111-2222-3333-444455556666, 4243, [N/A]
-"""
 
 
 @pytest.mark.parametrize(
@@ -46,23 +38,14 @@ GPU-0a0a0a0a-1111-2222-3333-444455556666, 4243, [N/A]
     ],
 )
 def test_a_card_is_called_by_its_product_and_the_memory_it_is_sold_with(name, mib, expected):
-    assert gpu.card_class(name, mib * MIB) == expected
+    assert card_class(name, mib * MIB) == expected
 
 
-def test_cards_are_read_and_our_own_engines_do_not_count_as_others():
-    cards = gpu.parse(CARDS, PROCESSES, ours={4242})
-
-    t4, l40s = cards  # the third has no memory of its own, and is left out rather than called empty
-    assert l40s == Card(
-        "GPU-8f2b0c1e-1111-2222-3333-444455556666", "NVIDIA L40S", "nvidia", "l40s-48g", 46068 * MIB, 345 * MIB, "8.9"
-    )
-    assert (t4.card_class, t4.used_by_others_bytes) == ("t4-16g", 0)
-
-
-def test_a_field_the_driver_does_not_know_is_unknown_and_not_zero():
-    (card,) = gpu.parse("GPU-1, NVIDIA L4, 23034, [N/A], [N/A]\n", "No running processes found", ours=())
-
-    assert (card.used_by_others_bytes, card.compute_capability) == (None, "")
+@pytest.fixture
+def probe(tmp_path):
+    """Looks for drivers in a folder, and at a kernel's log that is a file there."""
+    (tmp_path / "kmsg").touch()
+    return gpu.Probe([tmp_path], KernelLog(tmp_path / "kmsg"))
 
 
 @pytest.fixture
@@ -78,34 +61,304 @@ def smi(tmp_path):
     return write
 
 
-async def test_no_driver_is_no_card_and_no_problem(tmp_path):
-    assert await gpu.look([tmp_path], ours=()) == gpu.Cards()
+async def seen(probe, folder, *gpus, ours=(), **more):
+    """The cards of a look at a machine whose nvidia-smi tells of these."""
+    fakes.nvidia_smi(folder, fakes.log(*gpus), **more)
+    found = await probe.look(set(ours))
+    assert found.problem == ""
+    return {c.uuid: c for c in found.cards}
 
 
-async def test_a_driver_that_says_what_is_wrong_is_quoted(smi):
-    path = smi("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+async def test_cards_are_read_and_our_own_engines_do_not_count_as_others(probe, tmp_path):
+    held = fakes.running((4242, "/opt/llama-server", "12000 MiB"), (77, "/usr/bin/Xorg", "345 MiB"))
+    there = [
+        fakes.gpu(1, held, used="12345 MiB"),
+        fakes.gpu(2, name="Tesla T4", total="15360 MiB"),
+        # One whose memory is the machine's is left out rather than called empty.
+        fakes.gpu(3, name="NVIDIA GB10", total="[N/A]", used="[N/A]"),
+    ]
 
-    assert (await gpu.look(path, ours=())).problem == "Failed to initialize NVML: Driver/library version mismatch"
+    cards = await seen(probe, tmp_path, *there, ours=[4242], capabilities="GPU-1, 8.9\nGPU-2, [N/A]\n")
+
+    assert cards == {
+        "GPU-1": Card(
+            "GPU-1",
+            "NVIDIA L40S",
+            "nvidia",
+            "l40s-48g",
+            46068 * MIB,
+            320 * MIB,
+            "8.9",
+            processes=(ForeignProcess(77, 320 * MIB, "Xorg"),),
+        ),
+        "GPU-2": Card("GPU-2", "Tesla T4", "nvidia", "t4-16g", 15360 * MIB, 0, ""),
+    }
 
 
-async def test_a_driver_that_answers_is_read(smi, tmp_path):
-    (tmp_path / "cards").write_text(CARDS)
-    (tmp_path / "apps").write_text(PROCESSES)
-    path = smi(f'case "$1" in *query-gpu*) cat {tmp_path}/cards;; *) cat {tmp_path}/apps;; esac')
+async def test_gs1_who_holds_a_card_is_named_the_largest_first_without_their_words(probe, tmp_path):
+    held = fakes.running(
+        (1, "/usr/bin/python3 -m secret --token=x", "9000 MiB"),
+        (2, "[Not Found]", "9500 MiB"),
+        (3, "a &amp; b", "N/A"),
+        (4, "tiny", "8 MiB"),
+        *((10 + n, "many", "1024 MiB") for n in range(9)),
+    )
 
-    assert [c.card_class for c in (await gpu.look(path, ours={4242})).cards] == ["t4-16g", "l40s-48g"]
+    card = (await seen(probe, tmp_path, fakes.gpu(0, held, used="30000 MiB")))["GPU-0"]
+
+    assert [(p.pid, p.name) for p in card.processes] == [
+        (2, ""),
+        (1, "python3"),
+        (10, "many"),
+        (11, "many"),
+        (12, "many"),
+    ]
 
 
-async def test_a_driver_that_hangs_is_given_up_and_named(smi, monkeypatch):
-    monkeypatch.setattr(gpu, "DEADLINE_S", 0.2)
+async def test_one_that_draws_and_computes_is_counted_once_with_both(probe, tmp_path):
+    held = fakes.running((5, "shell", "1024 MiB"), (5, "shell", "1024 MiB"))
 
-    seen = await gpu.look(smi("exec sleep 60"), ours=())
+    card = (await seen(probe, tmp_path, fakes.gpu(0, held, used="2048 MiB")))["GPU-0"]
 
-    assert "does not answer within 0.2 s" in seen.problem
+    assert card.processes == (ForeignProcess(5, 2 * GIB, "shell"),)
+
+
+async def test_a_name_that_is_no_xml_hides_no_card(probe, tmp_path):
+    odd = fakes.running((5, "R&D\x01 &nbsp;", "1024 MiB"))
+
+    assert list(await seen(probe, tmp_path, fakes.gpu(0, odd, used="1024 MiB"))) == ["GPU-0"]
+
+
+async def test_slices_are_cards_of_their_own_with_their_own_memory_and_holders(probe, tmp_path):
+    cut = fakes.mig((0, 3, "19968 MiB", "12000 MiB"), (1, 9, "9728 MiB", "12 MiB"))
+    held = fakes.running((7, "python", "11000 MiB"), on=("3", "0"))
+    listed = """\
+GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-0)
+  MIG 2g.20gb     Device  0: (UUID: MIG-aa)
+  MIG 1g.10gb     Device  1: (UUID: MIG-bb)
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-1)
+"""
+    there = [
+        fakes.gpu(n, more, name="NVIDIA A100-SXM4-80GB", total="81920 MiB") for n, more in ((0, cut + held), (1, ""))
+    ]
+
+    cards = await seen(probe, tmp_path, *there, listed=listed, capabilities="GPU-0, 8.0\nGPU-1, 8.0")
+
+    assert list(cards) == ["GPU-0", "MIG-aa", "MIG-bb", "GPU-1"]
+    assert cards["MIG-aa"] == Card(
+        "MIG-aa",
+        "NVIDIA A100-SXM4-80GB",
+        "nvidia",
+        "a100-80g",
+        19968 * MIB,
+        11968 * MIB,
+        "8.0",
+        parent="GPU-0",
+        slice="2g.20gb",
+        processes=(ForeignProcess(7, 10944 * MIB, "python"),),
+    )
+    assert (cards["MIG-bb"].slice, cards["MIG-bb"].used_by_others_bytes) == ("1g.10gb", 0)
+
+
+async def test_a_card_that_is_to_be_cut_and_is_not_cannot_be_used(probe, tmp_path):
+    cards = await seen(probe, tmp_path, fakes.gpu(0, fakes.mig()), fakes.gpu(1, fakes.mig(current="N/A")))
+
+    assert {uuid: c.errors for uuid, c in cards.items()} == {"GPU-0": ("mig mode without slices",), "GPU-1": ()}
+
+
+@pytest.mark.parametrize(
+    ("told", "errors"),
+    [
+        pytest.param(fakes.ecc(sram_uncorrectable=0, dram_uncorrectable=1), ("uncorrectable ecc",), id="dram"),
+        pytest.param(fakes.ecc(sram_uncorrectable_parity=2), ("uncorrectable ecc",), id="sram, as later ones say it"),
+        pytest.param(fakes.OLD_ECC, ("uncorrectable ecc",), id="double bit, as older cards say it"),
+        pytest.param(fakes.ecc(dram_correctable=9000, dram_uncorrectable=0), (), id="corrected ones are none"),
+        pytest.param(fakes.ecc(dram_uncorrectable="N/A"), (), id="a card that does not count"),
+        pytest.param(
+            "<retired_pages><pending_retirement>Yes</pending_retirement></retired_pages>",
+            ("pages to be retired",),
+            id="pages that wait for a reset",
+        ),
+        pytest.param(
+            "<remapped_rows><remapped_row_pending>Yes</remapped_row_pending>"
+            "<remapped_row_failure>No</remapped_row_failure></remapped_rows>",
+            ("rows to be remapped",),
+            id="rows that wait for a reset",
+        ),
+        pytest.param(
+            "<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>",
+            ("row remapping failed",),
+            id="rows that cannot be remapped",
+        ),
+        pytest.param("<remapped_rows>N/A</remapped_rows>", (), id="a card that has none"),
+        pytest.param(
+            "<gpu_reset_status><reset_required>Yes</reset_required></gpu_reset_status>", ("reset required",), id="reset"
+        ),
+        pytest.param("<gpu_recovery_action>Reboot</gpu_recovery_action>", ("reset required",), id="reboot"),
+        pytest.param("<gpu_recovery_action>None</gpu_recovery_action>", (), id="nothing to recover from"),
+    ],
+)
+async def test_what_the_driver_says_is_wrong_with_a_card_is_reported(probe, tmp_path, told, errors):
+    cards = await seen(probe, tmp_path, fakes.gpu(0, told), fakes.gpu(1))
+
+    assert {uuid: c.errors for uuid, c in cards.items()} == {"GPU-0": errors, "GPU-1": ()}
+
+
+async def test_an_xid_of_the_kernels_log_is_held_against_its_card_for_an_hour(probe, tmp_path):
+    now = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    long_ago = now - 2 * 3600 * 1_000_000
+    (tmp_path / "kmsg").write_text(
+        f"4,1,{now},-;NVRM: Xid (PCI:0000:00:00): 48, pid=7, name=python, DBE (double bit error)\n"
+        " SUBSYSTEM=pci\n"
+        f"4,2,{now},-;NVRM: Xid (PCI:0000:01:00.0): 13, Graphics Exception: the program's own doing\n"
+        f"4,3,{long_ago},-;NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.\n"
+        "nothing of the kernel's; NVRM: Xid (PCI:0000:02:00): 79\n"
+    )
+
+    cards = await seen(probe, tmp_path, *map(fakes.gpu, range(3)))
+
+    assert {uuid: c.errors for uuid, c in cards.items()} == {"GPU-0": ("xid 48",), "GPU-1": (), "GPU-2": ()}
+
+
+async def test_a_log_that_may_not_be_read_says_nothing(tmp_path):
+    probe = gpu.Probe([tmp_path], KernelLog(tmp_path / "nowhere"))
+
+    assert (await seen(probe, tmp_path, fakes.gpu(0)))["GPU-0"].errors == ()
+
+
+LOST = "Unable to determine the device handle for GPU1: 0000:01:00.0: Unknown Error\n"
+
+
+async def test_a_card_that_is_lost_stays_reported_as_such_while_the_others_are_well_and_may_return(probe, tmp_path):
+    both = [fakes.gpu(0), fakes.gpu(1)]
+
+    before = await seen(probe, tmp_path, *both)
+    gone = await seen(probe, tmp_path, fakes.gpu(0), err=LOST)
+    back = await seen(probe, tmp_path, *both)
+
+    assert {uuid: c.errors for uuid, c in gone.items()} == {"GPU-0": (), "GPU-1": ("lost",)}
+    assert gone["GPU-1"].card_class == "l40s-48g"
+    assert back == before
+
+
+@pytest.mark.parametrize(
+    ("there", "err", "name"),
+    [
+        pytest.param([fakes.gpu(0)], LOST, "PCI-0000:01:00", id="of which only its place is said"),
+        pytest.param([fakes.gpu(0), fakes.gpu(1, total="GPU is lost")], "", "GPU-1", id="listed, and lost"),
+        pytest.param(
+            [fakes.gpu(0), fakes.gpu(1).replace("GPU-1", "Unknown Error")], "", "PCI-0000:01:00", id="an unknown error"
+        ),
+    ],
+)
+async def test_a_card_that_was_lost_before_the_agent_started_is_reported_by_what_is_known(
+    probe, tmp_path, there, err, name
+):
+    cards = await seen(probe, tmp_path, *there, err=err)
+
+    assert {uuid: c.errors for uuid, c in cards.items()} == {"GPU-0": (), name: ("lost",)}
+
+
+async def test_amd_cards_are_read_with_their_errors_and_who_holds_them(probe, tmp_path):
+    fakes.amd_smi(tmp_path)
+
+    assert await probe.look({4242}) == gpu.Cards(
+        (
+            Card(
+                "GPU-6f1f0a2b3c4d5e6f",
+                "AMD Instinct MI300X",
+                "amd",
+                "mi300x-192g",
+                196592 * MIB,
+                12 * GIB,
+                processes=(ForeignProcess(7, 12 * GIB, "python3"),),
+                errors=("uncorrectable ecc",),
+            ),
+        )
+    )
+
+
+async def test_no_driver_is_no_card_and_no_problem(probe):
+    # As on the machines these tests run on: what a real driver prints is only known from what others have written down.
+    assert await probe.look(set()) == gpu.Cards()
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        pytest.param(
+            "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
+            "Failed to initialize NVML: Driver/library version mismatch",
+            id="what it says is wrong",
+        ),
+        pytest.param("exit 9", "it ended with code 9", id="nothing"),
+        pytest.param("echo '<nvidia_smi_log><gpu>'", "what nvidia-smi says cannot be read", id="half an answer"),
+    ],
+)
+async def test_a_driver_that_does_not_tell_of_its_cards_is_quoted(smi, probe, script, problem):
+    smi(script)
+
+    assert (await probe.look(set())).problem == problem
+
+
+async def test_a_document_with_entities_of_its_own_is_not_expanded(probe, tmp_path):
+    bomb = fakes.log(fakes.gpu(0, name="&a;")).replace("<nvidia_smi_log>", "<nvidia_smi_log>", 1)
+    bomb = bomb.replace('SYSTEM "nvsmi_device_v13.dtd"', '[<!ENTITY a "AAAAAAAAAA">]')
+    fakes.nvidia_smi(tmp_path, bomb)
+
+    (card,) = (await probe.look(set())).cards
+
+    assert card.name == "&a;"
+
+
+async def test_a_driver_that_hangs_is_given_up_and_named_and_not_asked_again_before_it_ends(smi, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "DEADLINE_S", 0.2)
+    smi(f"echo x >> {tmp_path}/asked; exec sleep 60")
+    probe = gpu.Probe([tmp_path], KernelLog(tmp_path / "nowhere"))
+
+    first = await probe.look(set())
+    # One that the kernel does not let go of has not ended: here it is held by hand.
+    probe._tools["nvidia-smi"]._last = await asyncio.create_subprocess_exec("sleep", "60")
+    second = await probe.look(set())
+
+    assert "does not answer within 0.2 s" in first.problem
+    assert "still hangs" in second.problem
+    assert (tmp_path / "asked").read_text() == "x\n"
+    probe._tools["nvidia-smi"]._last.kill()
+    await probe._tools["nvidia-smi"]._last.wait()
+
+
+async def test_a_program_that_prints_without_end_is_given_up(smi, probe, monkeypatch):
+    monkeypatch.setattr(tool, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(tool, "MOST_BYTES", 1000)
+    smi("exec yes")
+
+    assert "does not answer" in (await probe.look(set())).problem
+
+
+def test_who_holds_the_machines_memory_is_named(tmp_path):
+    page = os.sysconf("SC_PAGE_SIZE")
+    for pid, resident, shared, name in (
+        (10, 9, 0, "postgres"),
+        (11, 9, 8, "maps"),
+        (12, 20, 0, "ours"),
+        (13, 1, 0, "x"),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "statm").write_text(f"99 {resident * GIB // page} {shared * GIB // page} 0 0 0 0")
+        (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
+    (tmp_path / "14").mkdir()  # it has just ended
+    (tmp_path / "self").mkdir()
+
+    assert holders.of_memory({12}, tmp_path) == (
+        ForeignProcess(10, 9 * GIB, "postgres"),
+        ForeignProcess(11, GIB, "maps"),
+        ForeignProcess(13, GIB, "x"),
+    )
 
 
 async def test_ds10_a_hanging_driver_delays_no_report_and_no_engine(agents, control, smi, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "DEADLINE_S", 60.0)
+    monkeypatch.setattr(tool, "DEADLINE_S", 60.0)
     hang = tmp_path / "hang"
     hang.touch()
     path = smi(f"while [ -e {hang} ]; do sleep 0.05; done")

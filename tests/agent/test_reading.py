@@ -19,7 +19,7 @@ from llmgw_agent.engines.llamacpp import LlamaCpp
 from llmgw_agent.errors import Refused
 from llmgw_agent.fetch import failures
 from llmgw_agent.orders import OrderBook
-from llmgw_agent.probe import gpu
+from llmgw_agent.probe import amd, nvidia
 from llmgw_agent.process import Exit
 from llmgw_agent.protocol import Orders
 from llmgw_agent.records import Record, Records, slug
@@ -74,7 +74,7 @@ async def test_an_engine_that_answers_garbage_has_not_answered(answer):
         with pytest.raises(NoAnswerError):
             await LlamaCpp().vitals(at, within_s=20)
         with suppress(NoAnswerError):
-            assert await LlamaCpp().tps(at, within_s=20) is None
+            assert await LlamaCpp().work(at, within_s=20) is None
         with suppress(Fault):
             assert not await LlamaCpp().ready(at, within_s=20)
 
@@ -89,7 +89,7 @@ async def test_an_answer_that_ends_with_its_connection_is_read_to_its_end():
 async def test_a_metric_that_is_no_number_is_no_speed(figure):
     text = f"llamacpp:tokens_predicted_total {figure}\nllamacpp:tokens_predicted_seconds_total {figure}\n".encode()
     async with answering(OK % len(text) + text) as at:
-        assert await LlamaCpp().tps(at, within_s=20) is None
+        assert await LlamaCpp().work(at, within_s=20) is None
 
 
 async def test_a_counter_that_is_no_number_is_no_sign_of_life():
@@ -151,14 +151,39 @@ def test_an_allow_file_is_understood_or_refused(tmp_path_factory, data, ending):
         assert read_allow(file) == ()
 
 
-@given(st.text(), st.text())
-@example("²", "²")
-@example("9" * 5000, "9" * 5000)
-def test_whatever_a_driver_prints_is_cards_or_none(cards, processes):
-    row = f"GPU-1,{cards},{processes},{cards},{cards}"
+@given(st.text(), st.binary())
+@example("²", b"&nbsp;")
+@example("9" * 5000 + " MiB", b"<fb_memory_usage/>" * 2)
+def test_whatever_nvidia_smi_prints_is_cards_or_none(value, more):
+    said = (
+        f"""<!DOCTYPE nvidia_smi_log [<!ENTITY a "b">]><nvidia_smi_log><gpu id="{value}"><uuid>GPU-1</uuid>
+        <fb_memory_usage><total>{value}</total><used>{value}</used></fb_memory_usage><processes><process_info>
+        <pid>{value}</pid><process_name>{value}</process_name><used_memory>1 MiB</used_memory></process_info>
+        </processes>""".encode(errors="replace")
+        + more
+        + b"</gpu></nvidia_smi_log>"
+    )
 
-    for card in gpu.parse(row, f"GPU-1,{processes},{cards}", {1}):
-        json.dumps(card.card_class)
+    if (root := nvidia.tree(said)) is not None:
+        found = nvidia.read(root, said, ours={1}, listed=nvidia.slices(value), capability={}, xids={})
+        msgspec.json.encode(found.cards)
+
+
+JSON = st.recursive(
+    st.none() | st.integers(-1, 1 << 70) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["gpu_data", "gpu", "asic", "vram", "size", "value", "process_list"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(JSON, JSON)
+def test_whatever_amd_smi_prints_is_cards_or_none(one, other):
+    said = [json.dumps(value).encode() for value in (one, other, {"gpu_data": [one]})]
+
+    msgspec.json.encode(amd.read(*said, ours={1}))
 
 
 @given(st.integers(0, 255) | st.none(), st.integers(1, 127) | st.none(), st.lists(st.text(), max_size=5), st.booleans())

@@ -1,31 +1,18 @@
-"""NVIDIA cards, as nvidia-smi tells of them; in a child that is not waited for when its driver hangs."""
+"""The cards of a machine, and what is known of one that does not answer any more."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
-from collections import Counter
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from llmgw_agent.probe import amd, nvidia
+from llmgw_agent.probe.kernel_log import KernelLog
+from llmgw_agent.probe.tool import Said, Silent, Tool
 from llmgw_agent.protocol import Card
-
-DEADLINE_S = 5.0
-
-CARD_FIELDS = "uuid,name,memory.total,memory.used,compute_cap"
-PROCESS_FIELDS = "gpu_uuid,pid,used_memory"
-
-NOMINAL_GIB = (4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 180, 192, 256, 288)
-"""What cards are sold with. Drivers report a little less or more: ECC and reserved memory vary."""
-
-_MIB = 1 << 20
-_DROPPED = {"nvidia", "amd", "geforce", "tesla", "quadro", "instinct", "radeon", "gpu", "graphics", "generation"}
-_DROPPED |= {"server", "workstation", "edition"}
-_DROPPED |= {"sxm", "sxm2", "sxm3", "sxm4", "sxm5", "pcie", "hbm2", "hbm2e", "hbm3", "hbm3e", "nvl", "oam"}
 
 
 class Cards(Struct, frozen=True):
@@ -35,97 +22,87 @@ class Cards(Struct, frozen=True):
     problem: str = ""
 
 
-async def look(path: Iterable[Path], ours: Collection[int]) -> Cards:
-    """The cards now. None where there is no nvidia-smi.
+class Probe:
+    """Looks at the cards again and again, and remembers those it has seen."""
 
-    `ours`: pids of our engines, whose memory on a card is not others'.
-    """
-    program = shutil.which("nvidia-smi", path=":".join(map(str, path)))
-    if program is None:
-        return Cards()
-    try:
-        cards = await _query(program, f"--query-gpu={CARD_FIELDS}")
-        processes = await _query(program, f"--query-compute-apps={PROCESS_FIELDS}")
-    except TimeoutError:
-        return Cards(problem=f"nvidia-smi does not answer within {DEADLINE_S:g} s: the driver hangs, or a card does")
-    except OSError as e:
-        return Cards(problem=f"nvidia-smi could not be run: {e.strerror}")
-    if isinstance(cards, Failed):
-        return Cards(problem=cards.said)
-    return Cards(parse(cards, "" if isinstance(processes, Failed) else processes, ours))
+    def __init__(self, path: Iterable[Path], log: KernelLog | None = None) -> None:
+        """Look at nothing yet.
 
+        Args:
+            path: where the drivers' programs are.
+            log: the kernel's.
+        """
+        self._path = ":".join(map(str, path))
+        self._log = log or KernelLog()
+        self._tools: dict[str, Tool] = {}
+        self._known: dict[str, Card] = {}
+        """Whole NVIDIA cards that were seen, by where they are plugged in."""
+        self._capability: dict[str, str] = {}
 
-class Failed(Struct, frozen=True):
-    """nvidia-smi ended with an error, and said this."""
+    async def look(self, ours: Collection[int]) -> Cards:
+        """The cards now, sorted. None where there is no driver.
 
-    said: str
+        Args:
+            ours: pids of our engines, whose memory on a card is not others'.
+        """
+        cards: list[Card] = []
+        for read, name in ((self._nvidia, "nvidia-smi"), (self._amd, "amd-smi")):
+            tool = self._tool(name)
+            if tool is None:
+                continue
+            try:
+                cards += await read(tool, ours)
+            except Silent as e:
+                return Cards(problem=str(e))
+        return Cards(tuple(sorted(cards, key=lambda c: (c.parent or c.uuid, c.uuid))))
 
+    def _tool(self, name: str) -> Tool | None:
+        program = shutil.which(name, path=self._path)
+        if program is None:
+            return None
+        if name not in self._tools or self._tools[name].program != program:
+            self._tools[name] = Tool(program)
+        return self._tools[name]
 
-async def _query(program: str, query: str) -> str | Failed:
-    child = await asyncio.create_subprocess_exec(
-        program,
-        query,
-        "--format=csv,noheader,nounits",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            out, _ = await child.communicate()
-    finally:
-        if child.returncode is None:
-            # Killed, and waited for a moment only: in an uninterruptible call it ends when the driver lets it.
-            with suppress(ProcessLookupError, TimeoutError):
-                child.kill()
-                await asyncio.wait_for(child.wait(), 1)
-    text = out.decode(errors="replace").strip()
-    if child.returncode:
-        return Failed(text.partition("\n")[0][:200] or f"nvidia-smi ended with code {child.returncode}")
-    return text
+    async def _nvidia(self, tool: Tool, ours: Collection[int]) -> list[Card]:
+        said = await tool.ask("-q", "-x")
+        root = await asyncio.to_thread(nvidia.tree, said.out)
+        if root is None:
+            raise Silent(said.failure if b"<nvidia_smi_log" not in said.out else "what nvidia-smi says cannot be read")
+        listed = nvidia.slices(_text(await tool.ask("-L"))) if nvidia.has_slices(root) else {}
+        known = {(gpu.findtext("uuid") or "").strip() for gpu in root.iter("gpu")}
+        if not known <= self._capability.keys():
+            # It never changes. A driver that does not say is not asked again.
+            answered = await tool.ask("--query-gpu=uuid,compute_cap", "--format=csv,noheader")
+            self._capability |= dict.fromkeys(known, "") | nvidia.capabilities(_text(answered))
+        found = nvidia.read(
+            root,
+            said.out[: said.out.find(b"<nvidia_smi_log")] + said.err,
+            ours=ours,
+            listed=listed,
+            capability=self._capability,
+            xids=await asyncio.to_thread(self._log.xids),
+        )
+        return [*found.cards, *self._lost(found)]
 
+    def _lost(self, found: nvidia.Found) -> list[Card]:
+        """Cards that do not answer: those that did before, and those whose place is all that is known of them."""
+        self._known |= {found.addresses[c.uuid]: c for c in found.cards if c.uuid in found.addresses}
+        for at, uuid in found.lost.items():
+            self._known.setdefault(at, Card(uuid or f"PCI-{at}", "", "nvidia", "unknown", 0))
+        return [
+            structs.replace(card, errors=(nvidia.LOST,), processes=(), used_by_others_bytes=None)
+            for at, card in self._known.items()
+            if at not in found.addresses.values()
+        ]
 
-def parse(cards: str, processes: str, ours: Collection[int]) -> tuple[Card, ...]:
-    """Cards out of nvidia-smi's two lists. A field it does not know is [N/A], and a row without memory no card."""
-    held: Counter[str] = Counter()
-    for row in _rows(processes, 3):
-        uuid, pid, used = row
-        if _number(pid) in ours:
-            held[uuid] += _mib(used) or 0
-    found = []
-    for uuid, name, total, used, capability in _rows(cards, 5):
-        memory, in_use = _mib(total), _mib(used)
-        if memory is None:
-            # Unified memory: it has none of its own, and what it shares is host memory.
-            continue
-        others = None if in_use is None else max(0, in_use - held[uuid])
-        known = "" if "N/A" in capability else capability
-        found.append(Card(uuid, name, "nvidia", card_class(name, memory), memory, others, known))
-    return tuple(sorted(found, key=lambda c: c.uuid))
-
-
-def card_class(name: str, memory_bytes: int) -> str:
-    """The catalog's name of a card: the product without its maker and form, and the memory it is sold with."""
-    words = re.sub(r"[^a-z0-9]+", " ", name.lower()).split()
-    kept = [w for w in words if w not in _DROPPED and not re.fullmatch(r"\d+gb|\d+g", w)]
-    return "-".join([*(kept or ["card"]), f"{nominal_gib(memory_bytes)}g"])
-
-
-def nominal_gib(memory_bytes: int) -> int:
-    """The smallest size that is sold and within -8 and +1 percent; else what it is, rounded."""
-    gib = memory_bytes / 2**30
-    return next((n for n in NOMINAL_GIB if n * 0.92 <= gib <= n * 1.01), round(gib))
-
-
-def _rows(text: str, width: int) -> list[list[str]]:
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return [row for row in rows if len(row) == width and row[0].startswith(("GPU-", "MIG-"))]
+    async def _amd(self, tool: Tool, ours: Collection[int]) -> list[Card]:
+        asked = (("static", "--asic", "--vram"), ("metric", "--mem-usage", "--ecc"), ("process",))
+        said = [await tool.ask(*words, "--json") for words in asked]
+        if said[0].code:
+            raise Silent(said[0].failure)
+        return amd.read(*(s.out for s in said), ours=ours)
 
 
-def _mib(cell: str) -> int | None:
-    number = _number(cell)
-    return None if number is None else number * _MIB
-
-
-def _number(cell: str) -> int | None:
-    return int(cell) if re.fullmatch(r"[0-9]{1,15}", cell) else None
+def _text(said: Said) -> str:
+    return "" if said.code else said.out.decode(errors="replace")
