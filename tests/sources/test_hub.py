@@ -383,6 +383,30 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path):
         Client(web, endpoint="http://hub.example", token_file=tmp_path / "token")
 
 
+def test_a_token_of_the_environment_is_sent_as_one_of_a_file_is(hub):
+    hub.put(REPO, {"model.gguf": MODEL}, private=True)
+    with Web() as web:
+        found = Sources(web, Client(web, endpoint=hub.endpoint, token=f"{TOKEN}\n")).resolve({"from": f"hf://{REPO}"})
+
+    assert found.files[0].path == "model.gguf"
+    assert not [asked for asked in hub.fetched if "Authorization" in asked.headers]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "token", "what"),
+    [
+        ("http://hub.example", "hf_x", "the token is not sent to"),
+        ("https://hub.example", "hf_x\r\nX-Evil: 1", "HF_TOKEN is no token"),
+        ("https://hub.example", "h\u00e9", "HF_TOKEN is no token"),
+    ],
+)
+def test_a_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(endpoint, token, what):
+    with Web() as web, pytest.raises(Refused, match=what) as caught:
+        Client(web, endpoint=endpoint, token=token)
+
+    assert token not in str(caught.value)
+
+
 @pytest.mark.parametrize("endpoint", ["hub.example", "ftp://hub", "https://", "https://a:b@hub"])
 def test_an_endpoint_that_is_no_address_is_refused(endpoint):
     with Web() as web, pytest.raises(Refused, match="is no hub's address"):
