@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from llmgw_agent.probe import engines, gpu, holders, host
+from llmgw_agent.probe import bandwidth, engines, gpu, holders, host
+from llmgw_agent.process import boot_id
 from llmgw_agent.protocol import ForeignProcess, InstalledEngine, Inventory
 from llmgw_agent.settings import Settings
 from llmgw_agent.tree import Usage
@@ -32,6 +33,8 @@ class Machine:
         self._holders: tuple[ForeignProcess, ...] = ()
         self._probe = gpu.Probe(settings.path)
         self._looked = asyncio.Event()
+        self._rates_file = settings.state / "bandwidth.json"
+        self._rates = bandwidth.kept(self._rates_file)
 
     async def engines(self) -> tuple[InstalledEngine, ...]:
         """The engines of this node, once they have been looked for."""
@@ -54,6 +57,8 @@ class Machine:
             card_problem=self._cards.problem,
             engines=self._engines,
             allow=self._settings.allow,
+            memory_gbs=self._rates.all_gbs if self._rates else None,
+            memory_core_gbs=self._rates.core_gbs if self._rates else None,
         )
 
     async def watch(self) -> None:
@@ -61,6 +66,7 @@ class Machine:
         async with asyncio.TaskGroup() as group:
             for look in (self._look_at_host, self._look_for_engines, self._look_at_cards):
                 group.create_task(self._again_and_again(look))
+            group.create_task(self._measure_memory())
 
     async def _again_and_again(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -72,6 +78,15 @@ class Machine:
             if self.inventory() != before:
                 self._changed()
             await asyncio.sleep(self._settings.pace.probe_s)
+
+    async def _measure_memory(self) -> None:
+        """Once, when whatever starts with the machine has started: it is a second of all cores."""
+        await asyncio.sleep(self._settings.pace.measure_memory_after_s)
+        try:
+            self._rates = await asyncio.to_thread(bandwidth.measured, self._rates_file, boot_id())
+        except OSError as e:
+            LOG.warning("how fast memory is read could not be measured", extra={"why": str(e)})
+        self._changed()
 
     async def _look_at_host(self) -> None:
         self._host = await asyncio.to_thread(host.look, self._settings.weights)

@@ -35,6 +35,8 @@ class Pace:
     """From ending it to giving up on a process that the kernel does not let go."""
     probe_s: float = 30.0
     """Between two looks at the machine."""
+    measure_memory_after_s: float = 10.0
+    """From its start until it measures how fast memory is read."""
 
 
 @dataclass(frozen=True)

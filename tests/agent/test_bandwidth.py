@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from fakes.waiting import until
 from llmgw_agent.probe import bandwidth
-from llmgw_agent.probe.bandwidth import Rates, last_level_cache, measure, measured
+from llmgw_agent.probe.bandwidth import Rates, kept, last_level_cache, measure, measured
+from llmgw_agent.process import boot_id
 
 SMALL = 4 << 20
 """It fits a cache, so nothing is said of the memory by it: that it is read at all is."""
@@ -28,6 +32,7 @@ def never():
 def test_a_boot_measures_once(tmp_path):
     assert measured(tmp_path / "rates.json", "boot-1", lambda: BEFORE) == BEFORE
     assert measured(tmp_path / "rates.json", "boot-1", never) == BEFORE
+    assert kept(tmp_path / "rates.json") == BEFORE
 
 
 def test_a_slower_measurement_of_the_next_boot_does_not_count(tmp_path):
@@ -49,6 +54,7 @@ ANOTHERS = b'{"machine": "another", "boot": "b", "rates": {"all_gbs": 9, "core_g
 def test_a_damaged_file_and_another_machine_s_are_measured_anew(tmp_path, held):
     (tmp_path / "rates.json").write_bytes(held)
 
+    assert kept(tmp_path / "rates.json") is None
     assert measured(tmp_path / "rates.json", "b", lambda: BEFORE) == BEFORE
 
 
@@ -65,3 +71,16 @@ def test_the_last_level_is_the_largest_cache(tmp_path):
 
     assert last_level_cache(tmp_path) == 32 << 20
     assert last_level_cache(tmp_path / "none") == 0
+
+
+async def test_a_node_reports_what_it_measured_before_at_once_and_measures_again_after_a_boot(agents, control):
+    file = agents.settings.state / "bandwidth.json"
+    measured(file, "an earlier boot", lambda: Rates(4000.0, 3000.0))
+    await agents.start(pace=replace(agents.settings.pace, measure_memory_after_s=0.0))
+
+    inventory = await until(lambda: control.report and control.report.inventory)
+
+    # No machine of tests reads so fast: what it finds now is less, and counts for nothing.
+    assert (inventory.memory_gbs, inventory.memory_core_gbs) == (4000.0, 3000.0)
+    await until(lambda: boot_id().encode() in file.read_bytes())
+    assert kept(file) == Rates(4000.0, 3000.0)

@@ -74,6 +74,12 @@ def measure(*, threads: int | None = None, buffer_bytes: int | None = None) -> R
     return Rates(round(max(every, alone), 1), round(alone, 1))
 
 
+def kept(file: Path) -> Rates | None:
+    """What was measured of this machine before, at whatever boot. None: nothing was."""
+    found = _read(file)
+    return found.rates if found is not None else None
+
+
 def measured(file: Path, boot: str, take: Callable[[], Rates | None] = measure) -> Rates | None:
     """The rates of this machine: measured once a boot, and never less than what was measured before.
 
@@ -82,18 +88,16 @@ def measured(file: Path, boot: str, take: Callable[[], Rates | None] = measure) 
         boot: the machine's boot id.
         take: measures now.
     """
-    machine = _machine()
-    kept = _read(file)
-    before = kept.rates if kept is not None and kept.machine == machine else None
-    if before is not None and kept is not None and kept.boot == boot:
-        return before
+    before = _read(file)
+    if before is not None and before.boot == boot:
+        return before.rates
     found = take()
-    if before is not None and found is not None:
+    if before is not None:
         # Engines that went on through a restart of the agent read as well, and made it slower.
-        found = Rates(max(found.all_gbs, before.all_gbs), max(found.core_gbs, before.core_gbs))
-    found = found or before
+        now = found or before.rates
+        found = Rates(max(now.all_gbs, before.rates.all_gbs), max(now.core_gbs, before.rates.core_gbs))
     if found is not None:
-        durable.write(file, msgspec.json.encode(_Kept(machine, boot, found)))
+        durable.write(file, msgspec.json.encode(_Kept(_machine(), boot, found)))
     return found
 
 
@@ -148,7 +152,9 @@ def _machine() -> str:
 
 
 def _read(file: Path) -> _Kept | None:
+    """What is kept of this machine."""
     try:
-        return durable.decode(file.read_bytes(), _Kept)
+        found = durable.decode(file.read_bytes(), _Kept)
     except (OSError, durable.Damaged):
         return None
+    return found if found.machine == _machine() else None
