@@ -64,16 +64,17 @@ class Search:
         ]
         return urlencode([(name, value) for name, value in words if value])
 
-    def takes(self, found: Found) -> bool:
-        """Whether a model is one that is searched for. What the hub does not say of it excludes nothing."""
-        return (
-            (not self.format or not found.formats or self.format in found.formats)
-            and (not self.architecture or _same(found.architecture, self.architecture))
-            and (not self.licence or found.licence.lower() == self.licence.lower())
-            and (not self.author or found.id.partition("/")[0].lower() == self.author.lower())
-            and (not self.task or not found.task or found.task == self.task)
-            and (self.gated is None or bool(found.gated) == self.gated)
-        )
+    def missed(self, found: Found) -> str:
+        """The filter that a model does not pass. Empty: it passes all. What the hub does not say excludes nothing."""
+        passes = {
+            "format": not self.format or not found.formats or self.format in found.formats,
+            "architecture": not self.architecture or _same(found.architecture, self.architecture),
+            "licence": not self.licence or found.licence.lower() == self.licence.lower(),
+            "author": not self.author or found.id.partition("/")[0].lower() == self.author.lower(),
+            "task": not self.task or not found.task or found.task == self.task,
+            "gated": self.gated is None or bool(found.gated) == self.gated,
+        }
+        return next((name for name, passed in passes.items() if not passed), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,9 @@ class Page:
     unreadable: int
     """Entries that name no repository."""
     last: bool
+    """Whether no other is asked for."""
+    onward: bool
+    """Whether the hub has another."""
 
 
 def search(hub: Hub, asked: Search) -> Iterator[Page]:
@@ -129,7 +133,7 @@ def search(hub: Hub, asked: Search) -> Iterator[Page]:
         read = [found for entry in listed if (found := described(entry)) is not None]
         path = hub.onward(said, path)
         last = not path or number == MOST_PAGES
-        yield Page(tuple(read), len(listed) - len(read), last)
+        yield Page(tuple(read), len(listed) - len(read), last, bool(path))
         if last:
             return
 
