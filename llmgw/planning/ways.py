@@ -7,12 +7,14 @@ new model is placed by them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import count as counting
 from typing import Any
 
+from llmgw.planning.cards import Card
 from llmgw.planning.fit import Short
 from llmgw.planning.llama_options import ALL, LlamaOptions
 from llmgw.planning.machines import ASSUMED_GBS, Machine
@@ -228,16 +230,20 @@ def counts(engine: str, most: int) -> Iterator[int]:
 
 def _kinds(fleet: Iterable[Machine]) -> list[Place]:
     """Each class of cards, as its smallest card, with the most of them that one machine has."""
-    found: dict[str, Place] = {}
+    kinds: dict[str, list[Card]] = defaultdict(list)
+    most: dict[str, int] = defaultdict(int)
     for machine in fleet:
+        here: dict[str, int] = defaultdict(int)
         for cards in machine.cards:
-            if cards.count <= 0 or not cards.card.memory_bytes:
-                continue
-            known = found.get(cards.card_class, Place(cards.card, 0, cards.card_class))
-            assert known.card is not None
-            least = min(known.card, cards.card, key=lambda c: (c.memory_bytes or 0, c.bandwidth_gbs, c.name))
-            found[cards.card_class] = Place(least, max(known.count, cards.count), cards.card_class)
-    return [found[name] for name in sorted(found)]
+            if cards.count > 0 and cards.card.memory_bytes:
+                kinds[cards.card_class].append(cards.card)
+                here[cards.card_class] += cards.count
+        for name, number in here.items():
+            most[name] = max(most[name], number)
+    smallest = {
+        name: min(cards, key=lambda c: (c.memory_bytes or 0, c.bandwidth_gbs, c.name)) for name, cards in kinds.items()
+    }
+    return [Place(smallest[name], most[name], name) for name in sorted(smallest)]
 
 
 def _way(
