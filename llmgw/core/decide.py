@@ -216,9 +216,10 @@ def _whole(
     }
     for replicas in fleet.replicas.values():
         for replica in replicas:
-            action = _action(replica, stopping, outcomes, retried=replica.id in spots)
+            known = before.get(replica.key)
+            action = _action(replica, known, stopping, outcomes, retried=replica.id in spots)
             if action is not None:
-                whole.placements.append(_kept(replica, action, before.get(replica.key)))
+                whole.placements.append(_kept(replica, action, known))
     for need, spot in spots.values():
         whole.placements.append(
             Placement(
@@ -244,7 +245,12 @@ def _whole(
 
 
 def _action(
-    replica: Replica, stopping: set[tuple[str, int, str]], outcomes: Mapping[tuple[str, str], str], *, retried: bool
+    replica: Replica,
+    before: Placement | None,
+    stopping: set[tuple[str, int, str]],
+    outcomes: Mapping[tuple[str, str], str],
+    *,
+    retried: bool,
 ) -> Action | None:
     """What its node is to be told of a replica; None: nothing, so that the node forgets it."""
     if replica.phase is Phase.FAILED:
@@ -252,6 +258,9 @@ def _action(
         return None if retried or replica.key in stopping else Action.KEEP
     if replica.leaving or replica.key in stopping:
         return Action.DRAIN
+    if before is not None and before.action is Action.KEEP and not replica.reported:
+        # It may have failed, and its room been given away: where it is not there any more it is not started again.
+        return Action.KEEP
     as_asked = replica.fingerprint and replica.fingerprint == outcomes.get((replica.model, replica.profile))
     return Action.RUN if as_asked else Action.KEEP
 

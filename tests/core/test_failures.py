@@ -2,12 +2,14 @@
 
 import pytest
 from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, replica, wanting
+from msgspec import structs
 
 from llmgw.core.backoff import delay_s
 from llmgw.core.decide import decide
-from llmgw.core.memory import Memory
+from llmgw.core.memory import Memory, Placement
 from llmgw.core.observed import Observed
-from llmgw_agent.protocol import Dossier
+from llmgw.units import GIB
+from llmgw_agent.protocol import Action, Claim, Dossier
 
 
 def run(of, *nodes, memory=SETTLED, now=NOW):
@@ -153,3 +155,17 @@ def test_a_failed_replica_of_a_model_that_is_gone_is_cleared():
 
     assert moves(plan) == ["-gone/cpu/0"]
     assert plan.placements == ()
+
+
+def test_a_failed_one_that_its_node_lost_meanwhile_is_not_started_in_a_room_that_may_be_gone():
+    # It held no memory once it had failed, so that its room was another's; only a start of its own finds it one.
+    of = model(cpu=1)
+    outcome = wanting(of).models["m"].outcomes["cpu"]
+    kept = Placement("m/cpu/0", 1, "n1", Action.KEEP, outcome, Claim(GIB, 1), epoch=1, seq=5)
+    memory = structs.replace(SETTLED, placements=(kept,))
+
+    plan = run(of, node("n1", obeyed=(1, 4)), memory=memory)
+    told = run(of, node("n1", obeyed=(1, 5)), memory=memory)
+
+    assert [p.action for p in plan.placements] == [Action.KEEP]
+    assert moves(told) == ["+m/cpu/0"]
