@@ -25,6 +25,7 @@ from llmgw.core.actions import Fetch, Plan, Remove
 from llmgw.core.artifacts import refused
 from llmgw.core.decide import decide
 from llmgw.core.holdings import HoldingState, MirrorSeen
+from llmgw.core.learning import learn
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import survey
@@ -146,6 +147,7 @@ class Loop:
         if wanted is None:
             return
         now, seen = self.now(), self.observe()
+        self.memory = structs.replace(self.memory, learned=learn(self.memory.learned, wanted, seen, now))
         plan = decide(wanted, seen, self.memory, now)
         said = self.status(wanted, seen, plan, now)
         if plan.settled:

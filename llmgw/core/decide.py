@@ -19,6 +19,7 @@ from llmgw.core.actions import Held, Plan, Start, Stop, internal_error
 from llmgw.core.artifacts import Artifacts, artifacts
 from llmgw.core.demand import TRACE, Room, Scaled, scaled
 from llmgw.core.headroom import headroom
+from llmgw.core.learning import taught
 from llmgw.core.memory import Failures, Memory, Placement, Scale
 from llmgw.core.needs import Need, Spot
 from llmgw.core.observed import Observed
@@ -43,6 +44,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     """
     # 1. Settle: which nodes count, and which replicas are whose.
     fleet = survey(wanted, seen, memory, now)
+    wanted = taught(wanted, memory.learned.published)
     if not fleet.settled:
         return _waiting(wanted, fleet, memory, now)
     memory = structs.replace(memory, settled=True, epoch=memory.epoch or _next_epoch(seen))

@@ -14,7 +14,7 @@ LINES = 50
 
 def transitions(before: FleetStatus | None, now: FleetStatus) -> list[str]:
     """One line for each thing that changed, what is wrong first."""
-    return [*_trouble(before, now), *_models(before, now), *_nodes(before, now)]
+    return [*_trouble(before, now), *_models(before, now), *_nodes(before, now), *_estimates(before, now)]
 
 
 def message(before: FleetStatus | None, now: FleetStatus) -> tuple[str, str]:
@@ -64,3 +64,8 @@ def _nodes(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
         was = known.get(node.name)
         if was is None or (was.standing, was.drained) != (node.standing, node.drained):
             yield f"node {node.name}: {node.word}"
+
+
+def _estimates(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
+    if before and before.estimates != now.estimates:
+        yield f"estimates: {len(now.estimates.runs)} runs say what they were worth"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from llmgw.planning.learned import Learned
 from llmgw_agent.protocol import Action, Claim, WeightFile
 
 
@@ -137,3 +138,5 @@ class Memory(Struct, frozen=True):
     """Since when nothing refers to a version, by name/version, UTC seconds."""
     sent: dict[str, Sent] = {}
     """By node."""
+    learned: Learned = Learned()
+    """What estimates turned out to be worth."""

@@ -21,6 +21,7 @@ from llmgw.core.replicas import Fleet, Node, survey
 from llmgw.core.seats import counts
 from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.planning.learned import Estimates
 from llmgw.units import GIB
 from llmgw_agent.protocol import Action, Claim, HeldVersion, Inventory, Phase, ReplicaReport, WeightFile, split_id
 
@@ -169,6 +170,8 @@ class FleetStatus(Struct, frozen=True, omit_defaults=True):
     """Of the catalog: file, line and column in each."""
     held: tuple[str, ...] = ()
     """Guards that keep a commit from being carried out, with what lifts them."""
+    estimates: Estimates = Estimates()
+    """What estimates turned out to be worth."""
 
     @property
     def as_asked(self) -> bool:
@@ -207,6 +210,7 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
         mirror=_mirror(wanted, seen, plan),
         problems=tuple(p.line_form() for p in wanted.problems),
         held=wanted.held,
+        estimates=plan.memory.learned.published,
     )
 
 

@@ -17,8 +17,10 @@ from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Problem
+from llmgw.catalog.profile import Profile
 from llmgw.catalog.server import Server
-from llmgw.planning.claim import claimed_gib
+from llmgw.planning.claim import claimed_gib, rounded
+from llmgw.units import GIB
 
 ALLOW_REMOVALS = "Llmgw-Allow-Removals"
 """The trailer that lets a commit remove this many models."""
@@ -47,6 +49,8 @@ class WantedModel:
     """What its source was found to be. None: it was not locked, or that is not known any more."""
     shared: str = ""
     """The change of server.yaml that made it what it is, in words, where one did: others share it."""
+    raised: Mapping[str, float] = field(default_factory=dict)
+    """By what the memory that is worked out for a profile is multiplied, where runs of its kind took more."""
     fleet_stopped: bool = False
     """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
 
@@ -64,10 +68,21 @@ class WantedModel:
         if all(p.memory_gib is not None for p in self.model.profiles):
             return self.model
         profiles = tuple(
-            p.model_copy(update={"memory_gib": claimed_gib(self.model, p, self.lock)}) if p.memory_gib is None else p
+            p.model_copy(update={"memory_gib": self._worked_out(p)}) if p.memory_gib is None else p
             for p in self.model.profiles
         )
         return self.model.model_copy(update={"profiles": profiles})
+
+    def _worked_out(self, profile: Profile) -> float | None:
+        found, factor = claimed_gib(self.model, profile, self.lock), self.raised.get(profile.name, 1.0)
+        return None if found is None else rounded(found * factor * GIB) / GIB
+
+    def claiming(self, raised: Mapping[str, float]) -> WantedModel:
+        """The same, with more memory for what is placed from now on."""
+        again = replace(self, raised=raised)
+        # No part of a fingerprint, and these are worth keeping: they are asked for in every pass.
+        again.__dict__["outcomes"] = self.outcomes
+        return again
 
     @cached_property
     def outcomes(self) -> Mapping[str, str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from llmgw.core.holdings import HoldingState
 from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus
 from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.planning.learned import Row, Spread, rows
 from llmgw.units import show_bytes, show_gib
 
 ROWS = 200
 """Rows of a table that are shown; the files beside the README have all of them."""
+ESTIMATES = 20
+"""Of estimates: they are read when one is in doubt, and not each day."""
 
 
 def readme(status: FleetStatus, wanted: Wanted | None) -> str:
@@ -22,6 +25,7 @@ def readme(status: FleetStatus, wanted: Wanted | None) -> str:
         *_models(status, wanted.models if wanted else {}),
         *_nodes(status.nodes),
         *_mirror(status.mirror),
+        *_estimates(rows(status.estimates.runs)),
     ]
     return "\n".join(parts)
 
@@ -125,6 +129,29 @@ def _mirror(mirror: MirrorStatus | None) -> Iterable[str]:
         state = f"failed: {h.failure.message}" if h.state is HoldingState.FAILED and h.failure else str(h.state)
         rows.append(f"| {h.name}/{h.version} | {_text(state)} | {size} | {', '.join(h.models) or 'not served'} |")
     yield "\n".join(rows) + "\n"
+
+
+def _estimates(table: Sequence[Row]) -> Iterable[str]:
+    if not table:
+        return
+    yield "## Estimates: how wrong\n"
+    yield "Measured over predicted, so 1 came true: the middle, what nine of ten were no further off than, the worst.\n"
+    lines = [
+        "| engine | architecture | where | runs | memory | on cards | tokens a second |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in table[:ESTIMATES]:
+        runs = max(spread.count for spread in row.spreads.values()) if row.spreads else 0
+        figures = " | ".join(_spread(spread) for spread in (row.host, row.card, row.tps))
+        engine = f"{row.engine} {row.version}".strip()
+        lines.append(f"| {_text(engine)} | {_text(row.architecture)} | {_text(row.place)} | {runs} | {figures} |")
+    yield "\n".join(lines) + "\n"
+    if len(table) > ESTIMATES:
+        yield f"{len(table) - ESTIMATES} more are in `estimates.yaml`.\n"
+
+
+def _spread(of: Spread | None) -> str:
+    return f"{of.p50:.2f}, {of.p90:.2f}, {of.worst:.2f}" if of else "-"
 
 
 def _text(value: str) -> str:

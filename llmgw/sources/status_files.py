@@ -5,6 +5,7 @@
     models/<shard>/<name>.yaml    one a model, with its spec as last good
     nodes/<shard>/<name>.yaml     one a node, with what it has and what is on it
     mirror.yaml                   what is held, and since when nothing refers to it
+    estimates.yaml                what was predicted of replicas, and what was measured
 
 Nothing secret is in any of them: an engine's key stays out, whatever is added later.
 """
@@ -31,10 +32,12 @@ from llmgw.core.replicas import Standing
 from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ReplicaStatus
 from llmgw.core.wanted import Wanted, WantedKey, WantedModel
 from llmgw.errors import OperatorError
+from llmgw.planning.learned import Estimates, Learned, rows
 from llmgw.sources.readme import readme
 from llmgw.units import GIB
 from llmgw_agent.protocol import SILENT_AFTER_S, ReplicaReport
 
+ESTIMATES = "estimates.yaml"
 FORMAT = 1
 """Raised when an older llmgw could not read what is written."""
 
@@ -127,6 +130,8 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         files[f"nodes/{shard(node.name)}/{node.name}.yaml"] = _dump(node)
     if status.mirror is not None:
         files["mirror.yaml"] = _dump(status.mirror)
+    if status.estimates.runs:
+        files[ESTIMATES] = _dump(status.estimates, {"rows": msgspec.to_builtins(rows(status.estimates.runs))})
     return files
 
 
@@ -164,6 +169,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
     models = each(lambda p: _model(files, p), (p for p in sorted(files) if p.startswith("models/")))
     nodes = each(lambda p: _node_status(files, p), (p for p in sorted(files) if p.startswith("nodes/")))
     mirror = next(iter(each(lambda p: _load(files, p, MirrorStatus), files.keys() & {"mirror.yaml"})), None)
+    estimates = next(iter(each(lambda p: _load(files, p, Estimates), files.keys() & {ESTIMATES})), Estimates())
     status = FleetStatus(
         summary.cluster,
         summary.observed_commit,
@@ -173,6 +179,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
         mirror,
         summary.problems,
         summary.held,
+        estimates,
     )
     entries = {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None}
     wanted = None
@@ -214,6 +221,7 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
             for k, h in present.items()
             if h.unreferenced_since is not None
         },
+        learned=Learned(recorded.status.estimates.runs, recorded.status.estimates),
     )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from fleets import NOW, SETTLED, R, fleet, model, wanting
+from msgspec import structs
 
 from llmgw.catalog.keys import ClientKey
 from llmgw.core.decide import decide
@@ -10,6 +11,8 @@ from llmgw.core.observed import Observed
 from llmgw.core.status import status
 from llmgw.core.wanted import WantedKey
 from llmgw.errors import OperatorError
+from llmgw.planning.learned import Estimates, Figure, Learned, Run
+from llmgw.planning.speed import CardSpeed
 from llmgw.sources.status_files import from_files, observed, remembered, to_files
 from llmgw_agent.protocol import WeightFile
 
@@ -167,3 +170,46 @@ def test_a_later_format_is_not_guessed_at():
 
     with pytest.raises(OperatorError, match="the status branch has format 2"):
         from_files({**files, "summary.yaml": later})
+
+
+GIB = float(1 << 30)
+RUN = Run(
+    "m", "cpu", "n1", "llamacpp", "llama", "cpu", "b1", int(NOW), Figure(4 * GIB, 4.2 * GIB), tps=Figure(30.0, 24.0)
+)
+
+
+def learned(**fields):
+    wanted, now, _ = written()
+    now = structs.replace(now, estimates=Estimates(int(NOW), (structs.replace(RUN, **fields),)))
+    return now, to_files(now, wanted, version="0.1.0")
+
+
+def test_what_estimates_were_worth_is_read_back_and_an_empty_branch_has_no_file_of_it():
+    now, files = learned(speed=CardSpeed(0.84, 5e-05, 5e-05))
+
+    back = from_files(files)
+
+    assert back.status == now
+    assert remembered(back, now=NOW).learned == Learned(now.estimates.runs, now.estimates)
+    assert "estimates.yaml" not in written()[2]
+
+
+def test_a_person_reads_how_wrong_estimates_were():
+    page = learned(engine="llamacpp")[1]["README.md"].decode()
+
+    assert page.index("## Mirror") < page.index("## Estimates: how wrong")
+    assert "| llamacpp b1 | llama | cpu | 1 | 1.05, 1.05, 1.05 | - | 0.80, 0.80, 0.80 |" in page
+    assert "how wrong" not in written()[2]["README.md"].decode()
+
+
+@pytest.mark.parametrize("figure", ["0", "-1.0", ".nan", ".inf", "1e99", "x", "null", "[1]", "true"])
+def test_a_figure_that_cannot_be_is_left_out_with_its_file_and_nothing_else(figure):
+    _, files = learned()
+    broken = files["estimates.yaml"].replace(b"measured: 24.0", b"measured: " + figure.encode())
+    assert broken != files["estimates.yaml"]
+
+    back = from_files({**files, "estimates.yaml": broken}, whole=False)
+
+    (problem,) = back.problems
+    assert problem.startswith("estimates.yaml of the status branch cannot be read")
+    assert (back.status.estimates, len(back.status.nodes)) == (Estimates(), 2)

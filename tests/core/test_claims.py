@@ -9,36 +9,12 @@ import pytest
 from fleets import NOW, SETTLED, model, node, profile, replica, wanting
 from hypothesis import given
 from hypothesis import strategies as st
+from locks import FACTS, lock
 
-from llmgw.catalog.lock import Lock
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
 from llmgw.core.wanted import WantedModel
 from llmgw.planning.claim import claimed_gib
-
-FACTS = {
-    "architecture": "llama",
-    "layers": 32,
-    "embedding": 4096,
-    "vocabulary": 128256,
-    "context": 131072,
-    "feed_forward": 14336,
-    "heads": 32,
-    "kv_heads": 8,
-    "key_length": 128,
-    "value_length": 128,
-    "weights.total": 4653375488,
-    "weights.embedding": 295501824,
-    "weights.output": 430940160,
-    "weights.layers": 122716160,
-    "weights.repacked_x86": 3925868544,
-}
-"""Of Llama 3.1 8B in Q4_K_M."""
-
-
-def lock(size: int | None = 4_920_000_000, **facts) -> Lock:
-    file = {"path": "m.gguf", **({} if size is None else {"bytes": size})}
-    return Lock.model_validate({"model": "m", "source": {"from": "/m.gguf"}, "files": [file], "facts": facts})
 
 
 def unwritten(**fields):
