@@ -34,7 +34,7 @@ def take_up(around: Surroundings, record: Record) -> Replica | None:
     """The replica of a record, going on where it was; None when nothing is left of it."""
     replica = Replica(around, record.order)
     replica.attempts, replica.starts, replica.dossier = record.attempts, record.starts, record.dossier
-    replica.peak_bytes = record.memory_peak_bytes
+    replica.peak_bytes, replica.card_peak_bytes = record.memory_peak_bytes, record.card_peak_bytes
     if record.boot == around.boot:
         replica.since_s = record.since_s
     if record.started and record.started.process:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+
+from msgspec import structs
 
 from llmgw_agent.probe import bandwidth, engines, gpu, holders, host
 from llmgw_agent.process import boot_id
@@ -41,6 +43,12 @@ class Machine:
         await self._looked.wait()
         return self._engines or ()
 
+    def on_cards(self, pids: Collection[int]) -> int | None:
+        """Bytes that these processes of ours hold on all cards. None: the driver does not say it of any of them."""
+        held = self._cards.held if self._cards else {}
+        known = [held[pid] for pid in pids if pid in held]
+        return sum(known) if known else None
+
     def inventory(self) -> Inventory | None:
         """What the node has. None until every probe has come back once: a card not seen yet is not an absent one."""
         if self._host is None or self._cards is None or self._engines is None:
@@ -55,7 +63,7 @@ class Machine:
             disk_free_bytes=self._host.disk_free_bytes,
             cards=self._cards.cards,
             card_problem=self._cards.problem,
-            engines=self._engines,
+            engines=tuple(sorted(self._engines)),
             allow=self._settings.allow,
             memory_gbs=self._rates.all_gbs if self._rates else None,
             memory_core_gbs=self._rates.core_gbs if self._rates else None,
@@ -103,7 +111,7 @@ class Machine:
         before = self._cards or gpu.Cards()
         if seen.problem and seen.problem != before.problem:
             LOG.warning("the cards of this node cannot be read", extra={"why": seen.problem})
-        self._cards = gpu.Cards(before.cards if seen.problem else seen.cards, seen.problem)
+        self._cards = structs.replace(before, problem=seen.problem) if seen.problem else seen
 
     def _our_pids(self) -> set[int]:
         return {pid for usage in self._ours() for pid in usage.pids}

@@ -72,6 +72,7 @@ class Node:
             ordered=self.book.replica,
             version=self.book.version,
             ports=lambda: {r.started.port for r in self.replicas.values() if r.started},
+            on_cards=self.machine.on_cards,
             room=self._room,
             changed=self._changed,
         )

@@ -73,6 +73,7 @@ class Record(Struct, frozen=True, omit_defaults=True):
     dossier: Dossier | None = None
     started: Started | None = None
     memory_peak_bytes: int = 0
+    card_peak_bytes: int = 0
 
 
 class Records:

@@ -59,6 +59,8 @@ class Replica:
         self.process: Process | None = None
         self.usage = tree.Usage()
         self.peak_bytes = 0
+        self.card_bytes: int | None = None
+        self.card_peak_bytes = 0
         self.busy: int | None = None
         self.speed = Speed()
         self.loading: Progress | None = None
@@ -168,6 +170,8 @@ class Replica:
             claim=spec.claim if spec else None,
             memory_bytes=self.usage.memory_bytes if running else None,
             memory_peak_bytes=self.peak_bytes or None,
+            card_bytes=self.card_bytes if running else None,
+            card_peak_bytes=self.card_peak_bytes or None,
             tps=None if self.speed.tps is None else round(self.speed.tps, 1),
             busy=self.busy if running else None,
             progress=self._progress(),
@@ -188,6 +192,7 @@ class Replica:
             self.dossier,
             self.started,
             self.peak_bytes,
+            self.card_peak_bytes,
         )
 
     def save(self) -> None:
@@ -234,7 +239,7 @@ class Replica:
             if self.process:
                 self.process.close()
             self.process = self.started = self.busy = None
-            self.usage, self.speed = tree.Usage(), Speed()
+            self.usage, self.speed, self.card_bytes = tree.Usage(), Speed(), None
         self.save()
         model = self.order.id.partition("/")[0]
         more = {"model": model, "replica": self.order.id, "generation": self.order.generation}
@@ -423,4 +428,6 @@ class Replica:
         if not (on_cards and self.state is State.STARTING):
             most = self.usage.memory_bytes if on_cards else self.usage.most_bytes
             self.peak_bytes = max(self.peak_bytes, most)
+        self.card_bytes = self.around.on_cards(self.usage.pids) if on_cards else None
+        self.card_peak_bytes = max(self.card_peak_bytes, self.card_bytes or 0)
         logs.bound(self.started.log_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from llmgw_agent.weights import Weights
 
 @dataclass(frozen=True)
 class Surroundings:
-    """One node, as its replicas see it. The last six are the node's own answers."""
+    """One node, as its replicas see it. The last seven are the node's own answers."""
 
     settings: Settings
     boot: str
@@ -38,6 +38,8 @@ class Surroundings:
     """The order for a version, by its key."""
     ports: Callable[[], set[int]]
     """Those our engines have."""
+    on_cards: Callable[[Collection[int]], int | None]
+    """Bytes that processes of ours hold on cards, at the last look. None is unknown."""
     room: Callable[[Key, ReplicaOrder], Awaitable[None]]
     """Back once nothing that is going away still has what this order needs."""
     changed: Callable[[], None]

@@ -95,6 +95,16 @@ async def test_cards_are_read_and_our_own_engines_do_not_count_as_others(probe, 
     }
 
 
+async def test_what_our_engines_hold_is_summed_over_cards_and_unknown_where_it_is_not_said(
+    probe, tmp_path
+):
+    one = fakes.running((4242, "/opt/llama-server", "12000 MiB"), (77, "/usr/bin/Xorg", "345 MiB"))
+    two = fakes.running((4242, "/opt/llama-server", "9000 MiB"), (4243, "/opt/llama-server", "[N/A]"))
+    fakes.nvidia_smi(tmp_path, fakes.log(fakes.gpu(1, one), fakes.gpu(2, two)))
+
+    assert (await probe.look({4242, 4243})).held == {4242: 21000 * MIB}
+
+
 async def test_gs1_who_holds_a_card_is_named_the_largest_first_without_their_words(probe, tmp_path):
     held = fakes.running(
         (1, "/usr/bin/python3 -m secret --token=x", "9000 MiB"),
@@ -274,7 +284,8 @@ async def test_amd_cards_are_read_with_their_errors_and_who_holds_them(probe, tm
                 processes=(ForeignProcess(7, 12 * GIB, "python3"),),
                 errors=("uncorrectable ecc",),
             ),
-        )
+        ),
+        held={4242: 8 * GIB},
     )
 
 

@@ -63,6 +63,8 @@ class Faults:
     """The process ends once it has answered this many requests for tokens."""
     claim_bytes: int = 0
     """Memory it takes and touches before it is ready."""
+    free_when_loaded: bool = False
+    """It gives that back when it is ready."""
     prefill_ms: float = 0.0
     token_ms: float = 0.0
     tokens: int = 16
@@ -163,6 +165,8 @@ class Engine:
         if self.flags.model:
             self.check_model()
         self.claimed = bytearray(b"\1") * f.claim_bytes
+        if f.free_when_loaded:
+            self.claimed = bytearray()
         self.loaded = True
         log("srv          init: model loaded")
 

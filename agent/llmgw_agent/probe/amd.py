@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -50,6 +51,14 @@ def read(static: bytes, metric: bytes, process: bytes, *, ours: Collection[int])
             )
         )
     return cards
+
+
+def held(process: bytes, ours: Collection[int]) -> Counter[int]:
+    """Bytes that processes of ours hold, on all cards together."""
+    found: Counter[int] = Counter()
+    for said in _by_card(process).values():
+        found.update({pid: size for pid, size, _ in _processes(said) if pid in ours})
+    return found
 
 
 def _by_card(said: bytes) -> dict[int, Mapping[str, Any]]:

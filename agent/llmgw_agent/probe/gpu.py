@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -20,6 +21,8 @@ class Cards(Struct, frozen=True):
 
     cards: tuple[Card, ...] = ()
     problem: str = ""
+    held: Mapping[int, int] = {}
+    """Bytes that processes of ours hold, on all cards together, by pid."""
 
 
 class Probe:
@@ -38,6 +41,7 @@ class Probe:
         self._known: dict[str, Card] = {}
         """Whole NVIDIA cards that were seen, by where they are plugged in."""
         self._capability: dict[str, str] = {}
+        self._held: Counter[int] = Counter()
 
     async def look(self, ours: Collection[int]) -> Cards:
         """The cards now, sorted. None where there is no driver.
@@ -46,6 +50,7 @@ class Probe:
             ours: pids of our engines, whose memory on a card is not others'.
         """
         cards: list[Card] = []
+        self._held = Counter()
         for read, name in ((self._nvidia, "nvidia-smi"), (self._amd, "amd-smi")):
             tool = self._tool(name)
             if tool is None:
@@ -54,7 +59,7 @@ class Probe:
                 cards += await read(tool, ours)
             except Silent as e:
                 return Cards(problem=str(e))
-        return Cards(tuple(sorted(cards, key=lambda c: (c.parent or c.uuid, c.uuid))))
+        return Cards(tuple(sorted(cards, key=lambda c: (c.parent or c.uuid, c.uuid))), held=dict(self._held))
 
     def _tool(self, name: str) -> Tool | None:
         program = shutil.which(name, path=self._path)
@@ -69,6 +74,7 @@ class Probe:
         root = await asyncio.to_thread(nvidia.tree, said.out)
         if root is None:
             raise Silent(said.failure if b"<nvidia_smi_log" not in said.out else "what nvidia-smi says cannot be read")
+        self._held += nvidia.held(root, ours)
         listed = nvidia.slices(_text(await tool.ask("-L"))) if nvidia.has_slices(root) else {}
         known = {(gpu.findtext("uuid") or "").strip() for gpu in root.iter("gpu")}
         if not known <= self._capability.keys():
@@ -101,6 +107,7 @@ class Probe:
         said = [await tool.ask(*words, "--json") for words in asked]
         if said[0].code:
             raise Silent(said[0].failure)
+        self._held += amd.held(said[2].out, ours)
         return amd.read(*(s.out for s in said), ours=ours)
 
 

@@ -148,6 +148,16 @@ def read(
     return Found(tuple(cards), addresses, lost)
 
 
+def held(root: Element, ours: Collection[int]) -> Counter[int]:
+    """Bytes that processes of ours hold, on all cards together. One whose memory is not said is not in it."""
+    found: Counter[int] = Counter()
+    for process in root.iter("process_info"):
+        pid, size = _number(_text(process, "pid")), _mib(_text(process, "used_memory"))
+        if pid is not None and pid in ours and size is not None:
+            found[pid] += size
+    return found
+
+
 def _slices(
     gpu: Element,
     whole: Card,
