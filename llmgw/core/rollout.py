@@ -18,7 +18,7 @@ from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.memory import Failures, Scale
 from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
-from llmgw.core.seats import Seats, keeping, seats_of
+from llmgw.core.seats import Seats, as_asked, keeping, seats_of
 from llmgw.core.suspects import where_it_works
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import WantedModel
@@ -65,6 +65,8 @@ def turn(
     """
     result = Turn(name)
     mine = fleet.of(name)
+    if entry and as_asked(entry, mine, fleet, scales):
+        return result
     seats = seats_of(entry, mine, fleet, scales, waits=left is not None) if entry else {}
     if left and any(seat.stays for seat in seats.values()):
         result.held.append(left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llmgw.catalog.profile import Profile
@@ -63,6 +63,27 @@ def counts(entry: WantedModel | None, scales: Mapping[str, Scale]) -> dict[str, 
     model, scale = entry.model, scales.get(entry.model.name)
     counted = scale.counts if scale and model.scaling else model.counts()
     return {p.name: 0 if entry.stopped else counted.get(p.name, 0) for p in model.profiles}
+
+
+def as_asked(entry: WantedModel, mine: Collection[Replica], fleet: Fleet, scales: Mapping[str, Scale]) -> bool:
+    """Whether a model's replicas just fill their seats, as nearly all do in most passes: nothing is to be decided.
+
+    Args:
+        entry: what is wanted of it.
+        mine: its replicas.
+        fleet: the settled fleet.
+        scales: what was decided of scaled models.
+    """
+    free, outcomes = counts(entry, scales), entry.outcomes
+    for replica in mine:
+        profile = replica.profile
+        if profile not in free or not replica.holds or fleet.nodes[replica.node].drains(replica.devices):
+            return False
+        if replica.fingerprint and replica.fingerprint != outcomes[profile]:
+            return False
+        free[profile] -= 1
+    # Two generations of one id are one too many.
+    return not any(free.values()) and len({r.id for r in mine}) == len(mine)
 
 
 def seats_of(

@@ -45,16 +45,14 @@ def take_turns(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], m
         memory: of the last pass, with the numbers of this one.
         now: UTC seconds.
     """
-    groups: dict[str, list[WantedModel]] = defaultdict(list)
-    stale = []
-    for name, entry in wanted.models.items():
-        if entry.shared:
-            groups[entry.shared].append(entry)
-        if any(_is_old(r, entry) for r in fleet.of(name)):
-            stale.append(name)
     if window := next((w.name for w in wanted.server.freeze if is_open(w, now)), None):
         why = f"nothing that runs is changed in the freeze window {window}"
+        stale = (n for n, entry in wanted.models.items() if any(_is_old(r, entry) for r in fleet.of(n)))
         return Turns({name: Held(name, why, model=name) for name in stale}, memory.waves)
+    groups: dict[str, list[WantedModel]] = defaultdict(list)
+    for entry in wanted.models.values():
+        if entry.shared:
+            groups[entry.shared].append(entry)
     held: dict[str, Held] = {}
     waves: dict[str, Wave] = {}
     for shared, entries in sorted(groups.items()):
