@@ -78,6 +78,8 @@ class EngineSpec(Struct, frozen=True, omit_defaults=True):
     drain_timeout_s: float = 60.0
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    engine_version: str = ""
+    """Which of the node's builds. Empty: the newest. An older agent takes the one it has."""
 
 
 class WeightFile(Struct, frozen=True, order=True, gc=False):
@@ -126,7 +128,8 @@ class VersionOrder(Struct, frozen=True, omit_defaults=True):
     name: str
     version: str
     action: str
-    """hold | prefetch | may_remove."""
+    """hold | prefetch | may_remove | spare. What is spare may be removed for the room it takes, the first of
+    them first; an older agent leaves it."""
     files: tuple[WeightFile, ...] = ()
     """From control, which had them from upstream: a manifest is not believed."""
     sources: tuple[str, ...] = ()
@@ -207,6 +210,8 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     """Who holds most of that, the largest first, at most five."""
     disk_free_bytes: int | None = None
     """On the filesystem of the weights."""
+    weights_id: str = ""
+    """Of the folder of its weights: nodes that report the same one share it. Empty is unknown."""
     cards: tuple[Card, ...] = ()
     card_problem: str = ""
     """Why cards could not be read, where a driver is there and does not answer."""

@@ -30,9 +30,10 @@ class Mirror:
         Raises:
             OperatorError: it cannot be asked.
         """
-        health = await self._client.get("/v1/health", MirrorHealth)
+        # In this order: what is removed between the two is seen twice, and never missed as held and as free.
         holdings = await self._client.get("/v1/models", tuple[Holding, ...])
-        return MirrorSeen(holdings, health.disk_free_bytes, health.boot)
+        health = await self._client.get("/v1/health", MirrorHealth)
+        return MirrorSeen(holdings, health.disk_free_bytes, health.boot, health.removed_bytes)
 
     async def fetch(self, action: Fetch) -> None:
         """Ask it to fetch. The same content joins a fetch under way.

@@ -16,9 +16,9 @@ from msgspec import structs
 from llmgw.catalog import flags
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
-from llmgw.core.actions import Plan
-from llmgw.core.memory import Memory, Placement, Sent
-from llmgw.core.observed import Observed
+from llmgw.core.actions import Plan, Stock
+from llmgw.core.lastgood import form
+from llmgw.core.memory import LastGood, Memory, Placement, Sent
 from llmgw.core.replicas import NO_CLAIM
 from llmgw.core.wanted import Wanted
 from llmgw_agent.protocol import (
@@ -26,7 +26,6 @@ from llmgw_agent.protocol import (
     Action,
     Claim,
     EngineSpec,
-    HeldVersion,
     Orders,
     ReplicaOrder,
     VersionOrder,
@@ -35,20 +34,20 @@ from llmgw_agent.protocol import (
 )
 
 
-def compose(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> tuple[dict[str, Orders], Memory]:
+def compose(wanted: Wanted, plan: Plan) -> tuple[dict[str, Orders], Memory]:
     """Orders for every node of server.yaml, and the memory that knows which were new.
 
     Args:
         wanted: what the placements were decided for.
-        seen: which versions each node holds.
         plan: a settled plan.
-        now: UTC seconds.
     """
     memory = plan.memory
     by_node: dict[str, list[Placement]] = defaultdict(list)
     for placement in plan.placements:
         by_node[placement.node].append(placement)
-    held = {n.name: n.versions for n in seen.nodes}
+    stock: dict[str, list[Stock]] = defaultdict(list)
+    for part in plan.stock:
+        stock[part.node].append(part)
     orders: dict[str, Orders] = {}
     sent: dict[str, Sent] = {}
     placements: list[Placement] = []
@@ -59,8 +58,8 @@ def compose(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> tuple[dic
             epoch=memory.epoch,
             seq=0,
             address=node.address,
-            replicas=tuple(_replica(p, wanted) for p in mine),
-            versions=_versions(mine, held.get(node.name, ()), wanted, memory, now),
+            replicas=tuple(_replica(p, wanted, memory.good) for p in mine),
+            versions=_versions(mine, stock[node.name], wanted, memory),
         )
         digest = hashlib.sha256(msgspec.json.encode(body)).hexdigest()[:16]
         last = memory.sent.get(node.name)
@@ -71,7 +70,7 @@ def compose(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> tuple[dic
     return orders, structs.replace(memory, placements=tuple(sorted(placements)), sent=sent)
 
 
-def _replica(placement: Placement, wanted: Wanted) -> ReplicaOrder:
+def _replica(placement: Placement, wanted: Wanted, good: Mapping[str, LastGood]) -> ReplicaOrder:
     order = ReplicaOrder(
         placement.id,
         placement.generation,
@@ -83,7 +82,7 @@ def _replica(placement: Placement, wanted: Wanted) -> ReplicaOrder:
     )
     if placement.action is not Action.RUN:
         return order
-    model, profile = _asked(placement, wanted)
+    model, profile = _asked(placement, wanted, good)
     source = model.source
     return structs.replace(
         order,
@@ -92,9 +91,13 @@ def _replica(placement: Placement, wanted: Wanted) -> ReplicaOrder:
     )
 
 
-def _asked(placement: Placement, wanted: Wanted) -> tuple[Model, Profile]:
+def _asked(placement: Placement, wanted: Wanted, good: Mapping[str, LastGood]) -> tuple[Model, Profile]:
+    """The form that a placement is of: the one that is wanted, or the last good one."""
     name, profile_name, _ = split_id(placement.id)
-    model = wanted.models[name].model
+    entry = wanted.models[name]
+    model = entry.model
+    if placement.fingerprint != entry.outcomes[profile_name]:
+        model = form(good[f"{name}/{profile_name}"], profile_name)
     return model, next(p for p in model.profiles if p.name == profile_name)
 
 
@@ -112,25 +115,32 @@ def engine_spec(model: Model, profile: Profile, claim: Claim) -> EngineSpec:
         drain_timeout_s=profile.drain_timeout,
         args=(*flags.made(profile), *profile.args),
         env=dict(profile.env),
+        engine_version=profile.engine_version or "",
     )
 
 
 def _versions(
-    placements: Iterable[Placement], held: Iterable[HeldVersion], wanted: Wanted, memory: Memory, now: float
+    placements: Iterable[Placement], stock: Iterable[Stock], wanted: Wanted, memory: Memory
 ) -> tuple[VersionOrder, ...]:
-    """Versions a replica here needs, and those on the node that nothing has referred to for long enough."""
+    """Versions a replica here needs, those fetched ahead, and those that may go: of the spare ones the oldest first."""
     needed = {p.version for p in placements if p.version}
-    orders = [_hold(key, wanted, memory.files) for key in needed]
-    mirror = wanted.server.mirror
-    for version in held:
-        since = memory.unreferenced.get(version.key)
-        if version.key not in needed and since is not None and mirror and now - since >= mirror.retain:
-            orders.append(VersionOrder(version.name, version.version, "may_remove"))
-    return tuple(sorted(orders, key=lambda v: (v.name, v.version)))
+    orders = [_fetched(key, "hold", wanted, memory.files) for key in needed]
+    spare: list[VersionOrder] = []
+    for part in stock:
+        name, version = part.version.split("/", 1)
+        if part.version in needed:
+            continue
+        if part.action == "prefetch":
+            orders.append(_fetched(part.version, "prefetch", wanted, memory.files))
+        elif part.action == "spare":
+            spare.append(VersionOrder(name, version, "spare"))
+        else:
+            orders.append(VersionOrder(name, version, part.action))
+    return (*sorted(orders, key=lambda v: (v.name, v.version)), *spare)
 
 
-def _hold(key: str, wanted: Wanted, files: Mapping[str, tuple[WeightFile, ...]]) -> VersionOrder:
+def _fetched(key: str, action: str, wanted: Wanted, files: Mapping[str, tuple[WeightFile, ...]]) -> VersionOrder:
     name, version = key.split("/", 1)
     base = wanted.server.mirror.base.rstrip("/") if wanted.server.mirror else ""
     sources = (f"{base}/{name}/{version}/",) if base else ()
-    return VersionOrder(name, version, "hold", files.get(key, ()), sources)
+    return VersionOrder(name, version, action, files.get(key, ()), sources)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from llmgw.core.live import Live, SeenNow, wanted_now
@@ -98,7 +99,7 @@ def look(how: str, repo: str, cluster: str, who: Operator | None) -> Seen:
         f"status branch {tree.commit[:8]}, {age} old",
         recorded.wanted,
         observed(recorded),
-        Memory(started_at=0.0, settled=True, epoch=1, files=memory.files, unreferenced=memory.unreferenced),
+        structs.replace(memory, settled=True, epoch=1),
     )
 
 

@@ -152,7 +152,7 @@ class Loop:
         said = self.status(wanted, seen, plan, now)
         if plan.settled:
             # All of it is made before any of it is sent: half of a pass is none.
-            orders, memory = compose(wanted, seen, plan, now)
+            orders, memory = compose(wanted, plan)
             fresh = table(wanted, seen, plan, now)
             self.memory = memory
             await self.reports.publish(orders)

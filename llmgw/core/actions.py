@@ -51,6 +51,17 @@ class Remove(Struct, frozen=True, tag="remove", order=True):
 Action = Start | Stop | Fetch | Remove
 
 
+class Stock(Struct, frozen=True, order=True):
+    """What becomes of a version on one node, where no replica there says it. It holds for as long as it is said."""
+
+    node: str
+    version: str
+    """`name/version`."""
+    action: str
+    """prefetch | may_remove | spare, as the node's orders say it."""
+    why: str
+
+
 class Held(Struct, frozen=True, order=True, omit_defaults=True):
     """Something that is not done, and why."""
 
@@ -92,6 +103,8 @@ class Plan(Struct, frozen=True):
     """The whole of what should be on the nodes, sorted."""
     memory: Memory
     settled: bool = True
+    stock: tuple[Stock, ...] = ()
+    """Of the nodes' versions. Sorted, and what is spare by how long nothing has referred to it."""
 
     @property
     def empty(self) -> bool:

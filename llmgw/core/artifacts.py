@@ -7,6 +7,7 @@ placed only when the files of its version are known, with their sums.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,13 +18,17 @@ from llmgw.catalog.model import Model
 from llmgw.catalog.source import Source
 from llmgw.core.actions import Fetch, Held, Remove
 from llmgw.core.backoff import LONGEST_S, delay_s
-from llmgw.core.holdings import Failure, Holding, HoldingState, WantedFile
-from llmgw.core.memory import FetchTries, Memory, MirrorRefusal
+from llmgw.core.holdings import Failure, Holding, HoldingState, MirrorSeen, WantedFile
+from llmgw.core.memory import FetchTries, Memory, MirrorRefusal, Purge
+from llmgw.core.mirror_disk import MirrorDisk
+from llmgw.core.needs import RANK
 from llmgw.core.observed import Observed
+from llmgw.core.purges import purges
 from llmgw.core.replicas import Fleet
+from llmgw.core.retention import Retention, retention, version_key
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import show_bytes
-from llmgw_agent.protocol import WeightFile
+from llmgw_agent.protocol import Phase, WeightFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +42,27 @@ class Artifacts:
     actions: tuple[Fetch | Remove, ...]
     fetches: dict[str, FetchTries]
     files: dict[str, tuple[WeightFile, ...]]
-    unreferenced: dict[str, float]
+    kept: Retention
+    purges: tuple[Purge, ...]
+    at: Mapping[str, frozenset[str] | None]
+    """By model: the nodes that have its version whole. None: a path, where nothing is fetched."""
 
-
-def version_key(model: Model) -> str:
-    """`name/version` of a mirrored model, or empty for one read in place."""
-    return "" if model.source.is_path else f"{model.name}/{model.source.version}"
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each version, by key."""
+        return {key: sum(f.bytes for f in files) for key, files in self.files.items()}
 
 
 def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now: float) -> Artifacts:
     """Decide fetches and removals, and say for each model whether its weights can be had."""
     holdings = {h.key: h for h in seen.mirror.holdings} if seen.mirror else {}
-    boot = seen.mirror.boot if seen.mirror else ""
     files = {**memory.files, **{k: h.files for k, h in holdings.items() if h.state is HoldingState.PRESENT}}
+    kept = retention(wanted, holdings, fleet, memory, now)
+    asking = _Asking(wanted, seen.mirror, kept, memory.fetches, now)
     ready: dict[str, tuple[WeightFile, ...]] = {}
     held: dict[str, Held] = {}
-    actions: list[Fetch | Remove] = []
-    fetches: dict[str, FetchTries] = {}
-    for name, entry in wanted.models.items():
+    # The mirror fetches what it is asked first, and room goes to whose class is the highest.
+    for name, entry in sorted(wanted.models.items(), key=lambda m: (RANK[m[1].model.class_], m[1].stopped, m[0])):
         key = version_key(entry.model)
         if not key:
             ready[name] = ()
@@ -71,14 +79,34 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
                 ready[name] = files[key]  # a node may hold it already, or have it from another
             else:
                 held[name] = _away(name, wanted)
-        elif entry.stopped:
+        elif entry.stopped and not entry.model.source.prefetch:
             held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
         else:
-            held[name] = _arriving(entry, holding, memory.fetches.get(key), now, actions, fetches, boot)
-    unreferenced = _unreferenced(wanted, holdings, fleet, memory, now)
-    actions += _removals(wanted, holdings, unreferenced, now)
-    kept = {k: v for k, v in sorted(files.items()) if seen.mirror is None or k in holdings}
-    return Artifacts(ready, held, tuple(actions), fetches, kept, unreferenced)
+            held[name] = asking.arriving(entry, holding)
+    gone = [
+        Remove(h.name, h.version, kept.why(key))
+        for key, h in sorted(holdings.items())
+        if h.origin == "catalog" and kept.over(key, now)
+    ]
+    released = [r for r in asking.released if r not in gone]
+    stay = {k: v for k, v in sorted(files.items()) if seen.mirror is None or k in holdings}
+    done = purges(wanted, holdings if seen.mirror else None, fleet, memory)
+    actions: tuple[Fetch | Remove, ...] = (*asking.actions, *released, *gone)
+    return Artifacts(ready, held, actions, asking.fetches, stay, kept, done, _at(wanted, fleet))
+
+
+def _at(wanted: Wanted, fleet: Fleet) -> dict[str, frozenset[str] | None]:
+    holders: dict[str, set[str]] = defaultdict(set)
+    for name, node in fleet.nodes.items():
+        for version in node.seen.versions:
+            if version.state == "held":
+                holders[version.key].add(name)
+    found: dict[str, frozenset[str] | None] = {}
+    for name, entry in wanted.models.items():
+        key = version_key(entry.model)
+        runs = {r.node for r in fleet.of(name) if r.version == key and r.phase is Phase.READY}
+        found[name] = frozenset(holders[key] | runs) if key else None
+    return found
 
 
 def _away(name: str, wanted: Wanted) -> Held:
@@ -98,54 +126,108 @@ def _away(name: str, wanted: Wanted) -> Held:
     )
 
 
-def _arriving(
-    entry: WantedModel,
-    holding: Holding | None,
-    tries: FetchTries | None,
-    now: float,
-    actions: list[Fetch | Remove],
-    fetches: dict[str, FetchTries],
-    boot: str,
-) -> Held:
-    model, source = entry.model, _digest(entry)
-    known = tries if tries and tries.source == source else None
-    version = str(model.source.version)
-    key = f"{model.name}/{version}"
-    if known and known.refused:
-        if known.refused.boot == boot:
-            fetches[key] = known
-            return _not_had(model, f"the mirror does not fetch its weights: {known.refused.why}", known.refused.do)
-        known = None
-    if holding is None or (holding.state is HoldingState.FAILED and known is None):
-        # Not there, or failed for a source that the catalog has changed since.
-        if known is None or _due(known, now):
+class _Asking:
+    """What the mirror is asked to fetch, in one pass."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        seen: MirrorSeen | None,
+        kept: Retention,
+        before: Mapping[str, FetchTries],
+        now: float,
+    ) -> None:
+        self.actions: list[Fetch] = []
+        self.fetches: dict[str, FetchTries] = {}
+        self._before, self._now = before, now
+        self._boot = seen.boot if seen else ""
+        self._disk = None
+        if wanted.server.mirror is not None and seen is not None:
+            sizes = {version_key(w.model): size for w in wanted.models.values() if (size := _locked_size(w.lock))}
+            self._disk = MirrorDisk(wanted.server.mirror, seen, kept, sizes)
+
+    @property
+    def released(self) -> list[Remove]:
+        """What goes before its time to make room."""
+        return self._disk.removals if self._disk else []
+
+    def arriving(self, entry: WantedModel, holding: Holding | None) -> Held:
+        """Have a version fetched that is not held whole, and say how far that is."""
+        model, source = entry.model, _digest(entry)
+        key = f"{model.name}/{model.source.version}"
+        tries = self._before.get(key)
+        known = tries if tries and tries.source == source else None
+        if known and known.refused:
+            if known.refused.boot == self._boot:
+                self.fetches[key] = known
+                return _not_had(model, f"the mirror does not fetch its weights: {known.refused.why}", known.refused.do)
+            known = None
+        if holding is None or (holding.state is HoldingState.FAILED and known is None):
+            # Not there, or failed for a source that the catalog has changed since.
             asked = known.count + 1 if known else 0
             # An ask that the mirror could not take, or that was lost, is made again later each time.
-            fetches[key] = FetchTries(source, asked, now + delay_s(asked + 1))
-            actions.append(_fetch(entry, retry=holding is not None, why="the catalog asks for it"))
-        else:
-            fetches[key] = known
-        return Held(model.name, "the mirror is asked for its weights", model=model.name)
-    known = known or FetchTries(source)
-    fetches[key] = known
-    if holding.state is not HoldingState.FAILED and (holding.done_bytes or not known.failure):
+            after = FetchTries(source, asked, self._now + delay_s(asked + 1))
+            return self._ask(entry, holding, known, after, "the catalog asks for it") or Held(
+                model.name, "the mirror is asked for its weights", model=model.name
+            )
+        known = known or FetchTries(source)
+        if holding.state is not HoldingState.FAILED:
+            self.fetches[key] = known
+            return _under_way(model, holding, known)
+        failure = holding.failure or Failure("upstream", "the mirror does not say why")
+        if failure.lasting:
+            self.fetches[key] = known
+            why = f"the mirror could not get its weights: {failure.message}"
+            return _not_had(model, why, failure.do or "change its source")
+        failed = known.count + 1
+        after = FetchTries(source, failed, self._now + delay_s(failed), failure.message)
+        waits = structs.replace(known, failure=failure.message)
+        return self._ask(entry, holding, waits, after, f"try {failed + 1}, after: {failure.message}") or Held(
+            model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name
+        )
+
+    def _ask(
+        self, entry: WantedModel, holding: Holding | None, known: FetchTries | None, after: FetchTries, why: str
+    ) -> Held | None:
+        """Ask if it is time and there is room. Why not, where there is none.
+
+        Args:
+            entry: the model.
+            holding: what the mirror has of it, failed.
+            known: what is remembered of earlier tries; None: there was none.
+            after: what is remembered once it is asked.
+            why: the reason that is said with the action.
+        """
+        model = entry.model
+        key = f"{model.name}/{model.source.version}"
+        size = _locked_size(entry.lock)
+        if size is None and holding is not None:
+            size = holding.total_bytes
+        have = holding.done_bytes if holding else 0
+        full = self._disk.admit(model.name, key, size, have) if self._disk else None
+        if not full and (known is None or _due(known, self._now)):
+            self.fetches[key] = after
+            unsure = "" if size is not None else "; its size is not known, so whether it fits is for the mirror to see"
+            self.actions.append(_fetch(entry, retry=holding is not None, why=why + unsure))
+        elif known is not None:
+            self.fetches[key] = known
+        return full
+
+
+def _under_way(model: Model, holding: Holding, known: FetchTries) -> Held:
+    if holding.done_bytes or not known.failure:
         total = f" of {show_bytes(holding.total_bytes)}" if holding.total_bytes else ""
         arrived = f"{show_bytes(holding.done_bytes)}{total}"
         return Held(model.name, "the mirror fetches its weights", arrived, model=model.name)
-    if holding.state is not HoldingState.FAILED:
-        # A try that has brought nothing yet is no better than the last one.
-        return Held(model.name, f"its weights are tried again: {known.failure}", model=model.name)
-    failure = holding.failure or Failure("upstream", "the mirror does not say why")
-    if failure.lasting:
-        why = f"the mirror could not get its weights: {failure.message}"
-        return _not_had(model, why, failure.do or "change its source")
-    if _due(known, now):
-        failed = known.count + 1
-        fetches[key] = FetchTries(source, failed, now + delay_s(failed), failure.message)
-        actions.append(_fetch(entry, retry=True, why=f"try {failed + 1}, after: {failure.message}"))
-    else:
-        fetches[key] = structs.replace(known, failure=failure.message)
-    return Held(model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name)
+    # A try that has brought nothing yet is no better than the last one.
+    return Held(model.name, f"its weights are tried again: {known.failure}", model=model.name)
+
+
+def _locked_size(lock: Lock | None) -> int | None:
+    """Bytes of all files of a version, or None where the lock does not say them all."""
+    sizes = [file.bytes for file in lock.files] if lock else []
+    known = [size for size in sizes if size is not None]
+    return sum(known) if sizes and len(known) == len(sizes) else None
 
 
 def _due(tries: FetchTries, now: float) -> bool:
@@ -197,38 +279,3 @@ def refused(memory: Memory, action: Fetch, why: str, do: str, boot: str) -> Memo
         return memory
     said = structs.replace(known, refused=MirrorRefusal(why, do, boot))
     return structs.replace(memory, fetches={**memory.fetches, key: said})
-
-
-def _unreferenced(
-    wanted: Wanted, holdings: Mapping[str, Holding], fleet: Fleet, memory: Memory, now: float
-) -> dict[str, float]:
-    """Since when nothing refers to each version. After a loss of memory it begins anew.
-
-    What is purged has had no reference for ever, and that is remembered with the rest.
-    """
-    if not wanted.complete:
-        return dict(memory.unreferenced)  # what an unreadable file refers to is not known
-    used = {version_key(w.model) for w in wanted.models.values()}
-    used |= {r.version for replicas in fleet.replicas.values() for r in replicas}
-    held = set(holdings) | {v.key for n in fleet.nodes.values() for v in n.seen.versions}
-    known = held | set(memory.unreferenced)
-    gone = {k for k in known if k not in held and holdings}
-    since = {k: memory.unreferenced.get(k, now) for k in sorted(known - used - gone)}
-    return {k: 0.0 if k.partition("/")[0] in wanted.purged else at for k, at in since.items()}
-
-
-def _over(since: float) -> str:
-    return f"nothing refers to it, and {'its retention is over' if since else 'it is to be purged'}"
-
-
-def _removals(
-    wanted: Wanted, holdings: Mapping[str, Holding], unreferenced: Mapping[str, float], now: float
-) -> list[Fetch | Remove]:
-    if wanted.server.mirror is None or not wanted.complete:
-        return []
-    retain = wanted.server.mirror.retain
-    return [
-        Remove(h.name, h.version, _over(unreferenced[key]))
-        for key, h in sorted(holdings.items())
-        if h.origin == "catalog" and key in unreferenced and now - unreferenced[key] >= retain
-    ]

@@ -14,10 +14,11 @@ from msgspec import structs
 
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
-from llmgw.core import backoff, rollout
+from llmgw.core import backoff, lastgood, rollout
 from llmgw.core.actions import Held, Plan, Start, Stop, internal_error
 from llmgw.core.artifacts import Artifacts, artifacts
 from llmgw.core.demand import TRACE, Room, Scaled, scaled
+from llmgw.core.fetching import Fetching
 from llmgw.core.headroom import headroom
 from llmgw.core.learning import taught
 from llmgw.core.memory import Failures, Memory, Placement, Scale
@@ -27,6 +28,7 @@ from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.rooms import Rooms
 from llmgw.core.seats import counts
 from llmgw.core.spots import find_spots
+from llmgw.core.stock import stock
 from llmgw.core.suspects import disobeying, faulty_cards, suspect_nodes
 from llmgw.core.wanted import Wanted
 from llmgw.core.waves import take_turns
@@ -61,21 +63,27 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
 
     # 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
     failures = _failures(wanted, fleet, memory, now)
+    setbacks = lastgood.setbacks(wanted, fleet, failures, memory, now)
     shared = take_turns(wanted, fleet, failures, memory, now)
     memory = structs.replace(memory, waves=shared.waves)
     turns = [
-        _guarded_turn(name, wanted, fleet, failures, scaling, shared.held.get(name), now)
+        _guarded_turn(name, wanted, fleet, setbacks, scaling, shared.held.get(name), weights.at.get(name), now)
         for name in sorted(wanted.models.keys() | fleet.replicas.keys())
     ]
 
     # 4. A node for each replica that is missing, and 5. room in place where there is none.
     # A node that fails in everything it starts is tried last.
     suspects = suspect_nodes(fleet, failures)
-    spots = find_spots(turns, wanted, fleet, weights, seen.demand, memory, now, suspects)
+    fetching = Fetching(wanted, fleet)
+    spots = find_spots(turns, wanted, fleet, weights, seen.demand, memory, now, suspects, fetching)
+
+    # 6. again: what is to run has had its turn, and other weights are fetched ahead or go.
+    stocked, not_ahead = stock(wanted, fleet, turns, spots, weights, fetching, now)
 
     # 8. The whole that should be, and why.
-    doubts = (*suspects.values(), *faulty_cards(fleet), *disobeying(fleet))
-    return _plan(wanted, fleet, turns, spots, weights, structs.replace(memory, failures=failures), doubts)
+    doubts = (*suspects.values(), *faulty_cards(fleet), *disobeying(fleet), *not_ahead)
+    memory = structs.replace(memory, failures=failures, good=setbacks.good, relapses=setbacks.relapses)
+    return structs.replace(_plan(wanted, fleet, turns, spots, weights, memory, doubts), stock=stocked)
 
 
 def _waiting(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> Plan:
@@ -116,7 +124,7 @@ def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[
 
 def _room(fleet: Fleet, weights: Artifacts) -> Room:
     """How many more of a profile would fit: looked at once a model asks."""
-    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
+    sizes = weights.sizes
     rooms: list[Rooms] = []
 
     def more(model: Model, profile: Profile, count: int) -> int:
@@ -131,9 +139,10 @@ def _guarded_turn(
     name: str,
     wanted: Wanted,
     fleet: Fleet,
-    failures: Mapping[str, Failures],
+    setbacks: lastgood.Setbacks,
     scaling: Scaled,
     left: Held | None,
+    at: Container[str] | None,
     now: float,
 ) -> rollout.Turn:
     entry = wanted.models.get(name)
@@ -142,7 +151,7 @@ def _guarded_turn(
         held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
         return rollout.Turn(name, held=[held])
     try:
-        turn = rollout.turn(name, entry, fleet, failures, scaling.scales, now, left)
+        turn = rollout.turn(name, entry, fleet, setbacks, scaling.scales, now, left, at)
         turn.held += [scaling.held[name]] if name in scaling.held else []
         return turn  # noqa: TRY300 - what is added to it may fail as well
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it
@@ -169,7 +178,7 @@ def _plan(
     turns = list(turns)
     stops = sorted((s for t in turns for s in t.stops), key=_in_order)
     starts = sorted((Start(n.id, n.generation, spot.node, n.why) for n, spot in spots.values()), key=_in_order)
-    whole = _whole(wanted, fleet, stops, spots)
+    whole = _whole(wanted, fleet, stops, spots, memory)
     placements = tuple(sorted(whole.placements))
     return Plan(
         actions=(*starts, *stops, *weights.actions),
@@ -183,7 +192,9 @@ def _plan(
             gave_way=_gave_way(turns, spots, memory.gave_way),
             fetches=weights.fetches,
             files=weights.files,
-            unreferenced=weights.unreferenced,
+            unreferenced=weights.kept.unreferenced,
+            retains=weights.kept.retains,
+            purges=weights.purges,
         ),
     )
 
@@ -214,14 +225,20 @@ def _gave_way(turns: Iterable[rollout.Turn], spots: Container[str], before: Mapp
     return found
 
 
-def _whole(wanted: Wanted, fleet: Fleet, stops: Iterable[Stop], spots: Mapping[str, tuple[Need, Spot]]) -> _Whole:
+def _whole(
+    wanted: Wanted, fleet: Fleet, stops: Iterable[Stop], spots: Mapping[str, tuple[Need, Spot]], memory: Memory
+) -> _Whole:
     whole = _Whole()
     stopping = {(s.id, s.generation, s.node) for s in stops}
     for name, replicas in fleet.replicas.items():
         entry = wanted.models.get(name)
         outcomes = entry.outcomes if entry else {}
         for replica in replicas:
-            action = _action(replica, stopping, outcomes.get(replica.profile, ""), retried=replica.id in spots)
+            outcome = outcomes.get(replica.profile, "")
+            if replica.fingerprint != outcome and (good := memory.good.get(f"{name}/{replica.profile}")):
+                # What is known of its form is enough to order it in full.
+                outcome = good.fingerprint
+            action = _action(replica, stopping, outcome, retried=replica.id in spots)
             if action is not None:
                 whole.placements.append(_kept(replica, action))
     for need, spot in spots.values():
@@ -231,7 +248,7 @@ def _whole(wanted: Wanted, fleet: Fleet, stops: Iterable[Stop], spots: Mapping[s
                 need.generation,
                 spot.node,
                 Action.RUN,
-                wanted.models[need.model.name].outcomes[need.profile.name],
+                need.fingerprint or wanted.models[need.model.name].outcomes[need.profile.name],
                 spot.claim,
                 spot.devices,
                 need.version,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from llmgw.catalog.model import Model
-from llmgw.core.artifacts import version_key
 from llmgw.core.needs import Ask, ask_of
+from llmgw.core.retention import version_key
 from llmgw.core.rooms import Disk, Key, Profiled, Room, Rooms, spots_in, suits
 from llmgw.core.rules import Rules
 from llmgw.core.unplaced import Unplaced

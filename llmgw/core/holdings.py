@@ -85,10 +85,13 @@ class MirrorHealth(Struct, frozen=True, omit_defaults=True):
     ok: bool
     boot: str
     """Changes at each start."""
-    disk_free_bytes: int
+    disk_free_bytes: int | None
+    """None: it cannot be asked."""
     holdings: int
     fetching: int
     version: str = ""
+    removed_bytes: int = 0
+    """Of what was removed and is not deleted yet: they will be free."""
 
 
 class MirrorSeen(Struct, frozen=True):
@@ -98,3 +101,5 @@ class MirrorSeen(Struct, frozen=True):
     disk_free_bytes: int | None = None
     boot: str = ""
     """Of its process."""
+    removed_bytes: int = 0
+    """Of what was removed and is not deleted yet."""

@@ -6,6 +6,8 @@ branch or is reported by the nodes: see `docs/architecture.md`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 from llmgw.planning.learned import Learned
@@ -43,6 +45,21 @@ class Failures(Struct, frozen=True, omit_defaults=True):
     message: str
     nodes: tuple[str, ...] = ()
     """Where it failed: another node is tried first."""
+
+    @property
+    def words(self) -> str:
+        """The last failure, as it is spoken of."""
+        return f"{self.cause}: {self.message}" if self.message else self.cause
+
+
+class LastGood(Struct, frozen=True, omit_defaults=True):
+    """The last form in which all that ran of a profile served."""
+
+    fingerprint: str
+    spec: dict[str, Any]
+    """Of the whole model, in canonical form."""
+    memory_gib: float = 0.0
+    """GiB that one replica took: the lock that it was worked out from may be another by now."""
 
 
 class Scale(Struct, frozen=True, omit_defaults=True):
@@ -102,6 +119,22 @@ class FetchTries(Struct, frozen=True, omit_defaults=True):
     """Why it was not even tried."""
 
 
+class Purge(Struct, frozen=True, order=True):
+    """What has become of one version of a purged model, in one place."""
+
+    version: str
+    where: str
+    """The mirror, or a node."""
+    word: str
+    """removed | kept for | waiting for."""
+    whom: tuple[str, ...] = ()
+    """Models that it is kept for; replicas that it waits for, or where it is about to be removed."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.version} on {self.where}: {self.word} {', '.join(self.whom)}".rstrip()
+
+
 class Sent(Struct, frozen=True):
     """The last orders of a node."""
 
@@ -124,6 +157,10 @@ class Memory(Struct, frozen=True):
     """The highest generation ever placed, by replica id."""
     failures: dict[str, Failures] = {}
     """By model/profile."""
+    good: dict[str, LastGood] = {}
+    """By model/profile: what comes back where a new form does not come up."""
+    relapses: dict[str, Failures] = {}
+    """By model/profile: how what came back failed as well."""
     scales: dict[str, Scale] = {}
     """By model."""
     waves: dict[str, Wave] = {}
@@ -136,6 +173,10 @@ class Memory(Struct, frozen=True):
     """Files of versions the mirror has held, by name/version: a node may have one while the mirror is away."""
     unreferenced: dict[str, float] = {}
     """Since when nothing refers to a version, by name/version, UTC seconds."""
+    retains: dict[str, float] = {}
+    """Seconds a version is kept after that, by name/version, where its model said so itself."""
+    purges: tuple[Purge, ...] = ()
+    """What has become of what is purged, sorted. Lost, only what is removed already is not said any more."""
     sent: dict[str, Sent] = {}
     """By node."""
     learned: Learned = Learned()

@@ -8,13 +8,14 @@ replica serves, does one make room in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
+from llmgw.core.lastgood import Setbacks, form
 from llmgw.core.memory import Failures, Scale
 from llmgw.core.needs import Need
 from llmgw.core.replicas import Fleet, Replica, Standing
@@ -41,16 +42,19 @@ class Turn:
     """The model that some of its replicas are given up for."""
     given: int = 0
     """How many of them."""
+    ahead: list[str] = field(default_factory=list)
+    """Nodes that have to have the model's weights before something there stops for it."""
 
 
 def turn(
     name: str,
     entry: WantedModel | None,
     fleet: Fleet,
-    failures: Mapping[str, Failures],
+    setbacks: Setbacks,
     scales: Mapping[str, Scale],
     now: float,
     left: Held | None = None,
+    at: Container[str] | None = None,
 ) -> Turn:
     """What is missing and what may stop, of one model.
 
@@ -58,22 +62,24 @@ def turn(
         name: the model's.
         entry: what is wanted of it; None: it is not in the catalog any more.
         fleet: the settled fleet.
-        failures: as updated in this pass, by model/profile.
-        scales: likewise, of scaled models.
+        setbacks: what failed, and what comes back in its place.
+        scales: as updated in this pass, of scaled models.
         now: UTC seconds.
         left: why what runs of an earlier form is left as it is; None: it changes.
+        at: the nodes that have its weights; None: nothing has to be fetched.
     """
     result = Turn(name)
     mine = fleet.of(name)
     if entry and as_asked(entry, mine, fleet, scales):
         return result
-    seats = seats_of(entry, mine, fleet, scales, waits=left is not None) if entry else {}
+    waits = left is not None
+    seats = seats_of(entry, mine, fleet, scales, waits=waits, good=setbacks.returning) if entry else {}
     if left and any(seat.stays for seat in seats.values()):
         result.held.append(left)
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=keeping, reverse=True) if r.serves]
-        _missing(result, entry, seat, fleet, failures, now)
+        _missing(result, entry, seat, fleet, setbacks, now, at)
     _stops(result, seats, lonely, mine)
     return result
 
@@ -83,49 +89,95 @@ def _missing(
     entry: WantedModel | None,
     seat: Seats,
     fleet: Fleet,
-    failures: Mapping[str, Failures],
+    setbacks: Setbacks,
     now: float,
+    at: Container[str] | None,
 ) -> None:
     """Add what the profile is short of, as far as its failures let it be tried."""
     assert entry is not None, "seats are made from an entry"
     key = f"{entry.model.name}/{seat.profile.name}"
-    known = failures.get(key)
+    known = setbacks.failures.get(key)
     if seat.stays and not seat.waits:
         result.held.append(_left(key, entry.model.name, seat))
-    serving_old = min(len(seat.old), seat.short)
-    gaps = seat.short - serving_old
-    under_way = any(not r.serves for r in seat.kept)
+    serving_old, gaps = min(len(seat.old), seat.short), seat.gaps
+    under_way = any(not r.serves for r in (*seat.kept, *seat.back))
     in_place = seat.way.strategy == "in_place" or not seat.way.max_surge
     replacing = min(serving_old, seat.way.max_surge) if not (gaps or under_way or in_place) else 0
-    if in_place and serving_old and not known:
-        _in_place(result, seat)
+    # What failed before and serves now is seen to work.
+    if in_place and serving_old and (not known or any(r.serves for r in seat.kept)):
+        _in_place(result, seat, at)
+    if known:
+        _set_back(result, key, seat, known, setbacks, idle=not (gaps or under_way or replacing))
+    if gaps and key in setbacks.returning:
+        _come_back(result, key, seat, setbacks, fleet, now)
+        return
     count = gaps + replacing
     if not count:
         return
-    if known and (held := _not_now(key, entry.model.name, known, where_it_works(key, known, fleet), now)):
+    if known and (held := _not_now(key, known, where_it_works(key, known, fleet), now)):
         result.held.append(held)
         return
     if known and (count > 1 or under_way):
         # One tries, so that not all of them fail again.
         count = 0 if under_way else 1
         result.held.append(Held(key, "the others wait until one is seen to work", model=entry.model.name))
-    taken = {r.id for r in fleet.of(entry.model.name)} - {r.id for r in seat.failed}
-    retried = [r.id for r in seat.failed]
+    why = _why(seat, replacing=bool(replacing), known=known)
+    like = Need(entry.sized, seat.profile, "", 0, why, replaces=bool(replacing))
+    _need(result, key, like, seat.failed, known, count, fleet)
+
+
+def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Setbacks, *, idle: bool) -> None:
+    """Say what runs in place of a form that does not come up, or why nothing does.
+
+    Args:
+        result: the model's turn.
+        key: the profile, `model/profile`.
+        seat: its replicas.
+        known: how the wanted form failed.
+        setbacks: what comes back.
+        idle: whether nothing of it is missing or tried again.
+    """
+    if not seat.short or (any(r.serves for r in seat.kept) and not seat.failed):
+        return
+    why, do = f"it does not come up in its new form ({known.words})", "change it once more, or take the change back"
+    relapse = setbacks.relapses.get(key)
+    if key in setbacks.returning:
+        result.held.append(_stalled(key, f"{why}, and runs in its last good one, which is stale", do))
+    elif relapse and relapse.cause:
+        result.held.append(_stalled(key, f"{why}, nor in its last good one ({relapse.words})", do))
+    elif idle and seat.old:
+        result.held.append(_stalled(key, f"{why}, and what serves in an earlier one, which is stale, stays", do))
+    elif seat.way.auto_return and key not in setbacks.good and any(r.generation > r.attempts for r in seat.failed):
+        # It was started more often than it failed, so some form of it came up.
+        why = "what served before does not come back: its last good form is not known any more"
+        result.held.append(Held(key, why, model=result.model))
+
+
+def _come_back(result: Turn, key: str, seat: Seats, setbacks: Setbacks, fleet: Fleet, now: float) -> None:
+    """Add what the profile is short of in its last good form."""
+    known, relapse = setbacks.returning[key], setbacks.relapses.get(key)
+    if relapse and (held := _not_now(key, relapse, where_it_works(key, relapse, fleet), now)):
+        result.held.append(held)
+        return
+    model = form(known, seat.profile.name)
+    profile = next(p for p in model.profiles if p.name == seat.profile.name)
+    why = f"its last good form comes back, since the new one does not come up: {setbacks.failures[key].cause}"
+    like = Need(model, profile, "", 0, why, fingerprint=known.fingerprint)
+    _need(result, key, like, seat.lapsed, relapse, 1 if relapse else seat.gaps, fleet)
+
+
+def _need(
+    result: Turn, key: str, like: Need, failed: Iterable[Replica], known: Failures | None, count: int, fleet: Fleet
+) -> None:
+    """Add so many needs, those of failed replicas first: each under its own number, or the lowest free one."""
+    retried = [r.id for r in failed]
+    taken = {r.id for r in fleet.of(result.model)} - set(retried)
     for _ in range(count):
         rid = retried.pop(0) if retried else _free_id(key, taken)
         taken.add(rid)
-        result.needs.append(
-            Need(
-                entry.sized,
-                seat.profile,
-                rid,
-                generation=1 + fleet.generations.get(rid, 0),
-                why=_why(seat, replacing=bool(replacing), known=known),
-                replaces=bool(replacing),
-                attempt=known.count if known else 0,
-                avoid=known.nodes if known else (),
-            )
-        )
+        generation = 1 + fleet.generations.get(rid, 0)
+        attempt, avoid = (known.count, known.nodes) if known else (0, ())
+        result.needs.append(replace(like, id=rid, generation=generation, attempt=attempt, avoid=avoid))
 
 
 def _left(key: str, model: str, seat: Seats) -> Held:
@@ -136,21 +188,33 @@ def _left(key: str, model: str, seat: Seats) -> Held:
     return Held(key, why, model=model)
 
 
-def _in_place(result: Turn, seat: Seats) -> None:
-    """Give up as many that serve as may be missing at a time, before their successors are there."""
+def _in_place(result: Turn, seat: Seats, at: Container[str] | None) -> None:
+    """Give up as many that serve as may be missing at a time, before their successors are there.
+
+    What it is out of service for is a start: its node has the weights before.
+    """
     missing = seat.wanted - sum(r.serves for r in (*seat.kept, *seat.old))
     may_go = max(1, seat.way.max_unavailable) - max(0, missing)
     for replica in sorted(seat.old, key=keeping, reverse=True)[: max(0, may_go)]:
-        _stop(result, replica, "its successor starts in its place")
-        seat.old.remove(replica)
+        if at is None or replica.node in at:
+            _stop(result, replica, "its successor starts in its place")
+            seat.old.remove(replica)
+        else:
+            result.ahead.append(replica.node)
+            why = f"it is {_fault(replica, seat.outcome)}, and stops once {replica.node} has its successor's weights"
+            result.held.append(Held(replica.id, why, model=result.model))
 
 
-def _not_now(key: str, model: str, failures: Failures, where: str, now: float) -> Held | None:
-    last = f"{failures.cause}: {failures.message}" if failures.message else failures.cause
+def _stalled(key: str, why: str, do: str) -> Held:
+    return Held(key, why, next=do, model=key.rpartition("/")[0], stalled=True)
+
+
+def _not_now(key: str, failures: Failures, where: str, now: float) -> Held | None:
+    model = key.rpartition("/")[0]
     if parked(failures):
         return Held(
             key,
-            f"it is parked after failing {failures.count} time{'s' * (failures.count > 1)}: {last}",
+            f"it is parked after failing {failures.count} time{'s' * (failures.count > 1)}: {failures.words}",
             where,
             next="change what it runs with, or its source; the same is not tried again",
             model=model,
@@ -160,7 +224,7 @@ def _not_now(key: str, model: str, failures: Failures, where: str, now: float) -
     if left <= 0:
         return None
     detail = f"in {left:.0f}s" + (f"; {where}" if where else "")
-    return Held(key, f"it failed, and is tried again: {last}", detail, model=model)
+    return Held(key, f"it failed, and is tried again: {failures.words}", detail, model=model)
 
 
 def _why(seat: Seats, *, replacing: bool, known: Failures | None) -> str:
@@ -248,6 +312,7 @@ def make_room(
     nowhere: Held,
     mine: tuple[Replica, ...],
     fits: Callable[[Need, Replica], bool],
+    lacks: Callable[[Need, str], bool],
 ) -> None:
     """Give up one serving replica in place for a need that found no room, or say why not.
 
@@ -260,6 +325,7 @@ def make_room(
         nowhere: why it found none, as it is said where none can be made.
         mine: the model's replicas.
         fits: whether the need would find room, were one of them gone.
+        lacks: whether a node has to fetch its weights first.
     """
     in_place = need.replaces and need.model.rollout.strategy != "surge"
     candidates = [*result.spare, *(result.old[need.profile.name] if in_place else ())]
@@ -269,6 +335,11 @@ def make_room(
         why += f", and {making.id}, which would make some, is the only one that serves"
         do = f"free room for a second one, or set `state: stopped` on {result.model} for as long as it takes"
     elif making is not None and not need.attempt and not result.stops and all(map(_settled, mine)):
+        if lacks(need, making.node):
+            result.ahead.append(making.node)
+            why = f"{making.id} makes room for it once {making.node} has fetched its weights"
+            result.held.append(Held(need.id, why, model=result.model))
+            return
         result.held = [h for h in result.held if h.subject != making.id]
         _stop(result, making, f"it makes room in place for {need.id}")
         why, stalled = f"it waits until {making.id} has made room", False

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llmgw.core.filesystems import sharing
 from llmgw.core.needs import Ask, Need, Spot
 from llmgw.core.replicas import Fleet, Node, Replica, Standing
 from llmgw.units import GIB, Span, show_gib
@@ -108,6 +109,10 @@ class Room:
             kind, _ = self.order.get(uuid, (None, 0))
             if kind is not None and uuid in self.free[kind]:
                 self.free[kind].remove(uuid)
+        self.store(disk)
+
+    def store(self, disk: Disk) -> None:
+        """Reserve what is written to its disk."""
         new = bool(disk.version) and not self.stored[disk.version]
         if disk.version:
             self.stored[disk.version] += 1
@@ -125,6 +130,10 @@ class Room:
             if kind is not None and uuid not in self.free[kind]:
                 self.free[kind].append(uuid)
                 self.free[kind].sort(key=lambda u: self.order[u][1])
+        self.free_up(disk)
+
+    def free_up(self, disk: Disk) -> None:
+        """Undo what `store` did."""
         if disk.version:
             self.stored[disk.version] -= 1
         last = bool(disk.version) and not self.stored[disk.version]
@@ -172,13 +181,21 @@ class Room:
 class Rooms:
     """The rooms of a fleet, with everything that runs left where it is."""
 
-    def __init__(self, fleet: Fleet, *, sizes: Mapping[str, int] | None = None, suspects: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        suspects: Collection[str] = (),
+        spare: Collection[str] = (),
+    ) -> None:
         """Look at what is left.
 
         Args:
             fleet: the settled fleet.
             sizes: bytes of each version, by key.
             suspects: nodes to be tried last.
+            spare: versions that go where their room is needed, by key.
         """
         self.suspects = suspects
         self.homes: dict[str, Counter[str]] = defaultdict(Counter)
@@ -199,7 +216,8 @@ class Rooms:
                     self._running[replica.key] = replica
                     self.homes[replica.model][replica.node] += 1
         alike: dict[Traits, int] = {}
-        self.all = {name: _room(node, alike) for name, node in fleet.nodes.items()}
+        self.all = {name: _room(node, alike, spare) for name, node in fleet.nodes.items()}
+        self._sharing = self._share(fleet)
         self.levels = tuple(
             n for n in range(len(DOMAINS), 0, -1) if any(room.domain[n - 1] for room in self.all.values())
         )
@@ -230,10 +248,31 @@ class Rooms:
             self._measure(room)
         return self._weights
 
+    def _share(self, fleet: Fleet) -> dict[str, tuple[Room, ...]]:
+        """By node: the others on whose disk its weights are as well. What one of them has is there for all."""
+        found = {}
+        for name, group in sharing(node.seen for node in fleet.nodes.values()).items():
+            rooms = [self.all[n] for n in group]
+            stored = Counter(set[str]().union(*(r.stored for r in rooms)))
+            least = min((r.disk_bytes for r in rooms if r.disk_bytes is not None), default=None)
+            for room in rooms:
+                room.stored, room.disk_bytes = stored.copy(), least
+            found[name] = tuple(r for r in rooms if r.name != name)
+        return found
+
+    def store(self, node: str, disk: Disk) -> None:
+        """Reserve what is written to the disk of one node, and of all that share it."""
+        for room in (self.all[node], *self._sharing.get(node, ())):
+            room.store(disk)
+            self.touched.append(room)
+
     def take(self, need: Need, spot: Spot) -> None:
         """Reserve a spot for a need."""
         room = self.all[spot.node]
         room.take((need.model.name, need.profile.name), spot.claim, spot.devices, _disk(need))
+        for other in self._sharing.get(spot.node, ()):
+            other.store(_disk(need))
+            self.touched.append(other)
         self.homes[need.model.name][room.name] += 1
         self._measure(room)
         self.touched.append(room)
@@ -242,6 +281,9 @@ class Rooms:
         """Undo what `take` did."""
         room = self.all[spot.node]
         room.give((need.model.name, need.profile.name), spot.claim, spot.devices, _disk(need))
+        for other in self._sharing.get(spot.node, ()):
+            other.free_up(_disk(need))
+            self.touched.append(other)
         self.homes[need.model.name][room.name] -= 1
         self._measure(room)
         self.touched.append(room)
@@ -272,6 +314,8 @@ class Rooms:
     def _charge(self, room: Room, replica: Replica) -> None:
         disk = Disk(replica.version, self._sizes.get(replica.version, 0))
         room.take((replica.model, replica.profile), replica.claim, replica.devices, disk)
+        for other in self._sharing.get(replica.node, ()):
+            other.store(disk)
         # An agent that does not say which cards: the last ones, since the first are given first.
         for _ in range(replica.claim.cards - len(replica.devices)):
             if uuids := next((u for u in room.free.values() if u), None):
@@ -282,13 +326,15 @@ def _disk(need: Need) -> Disk:
     return Disk(need.version, need.weights_bytes, need.profile.disk or 0)
 
 
-def _room(node: Node, alike: dict[Traits, int]) -> Room:
+def _room(node: Node, alike: dict[Traits, int], spare: Collection[str]) -> Room:
     has, entry = node.seen.inventory, node.entry
     cards = has.cards if has else ()
     order, free, unusable = _cards(cards, frozenset(entry.cards_out))
     held = frozenset(v.key for v in node.seen.versions if v.state == "held")
     arriving = {v.key: max(0, (v.total_bytes or 0) - v.bytes) for v in node.seen.versions if v.state == "arriving"}
     disk = has.disk_free_bytes if has else None
+    if disk is not None and spare:
+        disk += sum(v.bytes for v in node.seen.versions if v.key in spare and v.state == "held")
     traits = Traits(
         node.standing,
         has is not None,

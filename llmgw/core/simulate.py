@@ -72,7 +72,10 @@ def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:
     gone = {(a.id, a.generation, a.node) for a in plan.actions if isinstance(a, Stop)}
     kept = {(p.id, p.generation, p.node) for p in plan.placements}
     started = [p for p in plan.placements if (p.id, p.generation, p.node) in starts]
-    nodes = tuple(_node(wanted, node, [p for p in started if p.node == node.name], gone, kept) for node in seen.nodes)
+    nodes = tuple(
+        _stocked(_node(wanted, node, [p for p in started if p.node == node.name], gone, kept), plan)
+        for node in seen.nodes
+    )
     return Observed(nodes, _mirror(seen.mirror, plan), seen.demand)
 
 
@@ -97,6 +100,16 @@ def _node(
     arrived = (HeldVersion(*key.partition("/")[::2], state="held") for key in sorted(fetched))
     versions = (*node.versions, *arrived)
     return structs.replace(node, replicas=tuple(replicas), versions=versions)
+
+
+def _stocked(node: NodeSeen, plan: Plan) -> NodeSeen:
+    """With what was fetched ahead, and without what had to go."""
+    mine = {s.version: s.action for s in plan.stock if s.node == node.name and s.action != "spare"}
+    if not mine:
+        return node
+    stay = tuple(v for v in node.versions if v.key not in mine)
+    arrived = (HeldVersion(*key.partition("/")[::2], state="held") for key in sorted(mine) if mine[key] == "prefetch")
+    return structs.replace(node, versions=(*stay, *arrived))
 
 
 def _moved_on(replica: ReplicaReport) -> ReplicaReport:

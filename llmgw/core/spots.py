@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from llmgw.core import rollout
 from llmgw.core.actions import Held
-from llmgw.core.artifacts import Artifacts, version_key
+from llmgw.core.artifacts import Artifacts
 from llmgw.core.fetching import Fetching
 from llmgw.core.memory import Memory, Scale
 from llmgw.core.needs import Need, Spot, shunners
@@ -17,7 +17,9 @@ from llmgw.core.placement import place, spot_in
 from llmgw.core.preempt import Claims, Way
 from llmgw.core.quotas import Quotas
 from llmgw.core.replicas import Fleet, Replica
-from llmgw.core.rooms import Rooms
+from llmgw.core.retention import version_key
+from llmgw.core.rooms import Room, Rooms
+from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
 
 Spots = dict[str, tuple[Need, Spot]]
@@ -33,6 +35,7 @@ def find_spots(
     memory: Memory,
     now: float,
     suspects: Collection[str],
+    fetching: Fetching,
 ) -> Spots:
     """Place what the turns need, and add to them what is held and what makes room for it.
 
@@ -45,6 +48,7 @@ def find_spots(
         memory: of the last pass.
         now: UTC seconds.
         suspects: nodes that are tried last.
+        fetching: who fetches weights at the same time; told of what is placed.
     """
     needs = list(_ready(turns, weights, memory.scales))
     spots: Spots = {}
@@ -52,37 +56,33 @@ def find_spots(
         return spots
     shunned = shunners(w.model for w in wanted.models.values())
     needs = [(turn, replace(n, shunned=shunned.get(turn.model, ()))) for turn, n in needs]
-    needs = _within_quotas(needs, wanted, fleet)
-    sizes = {key: sum(f.bytes for f in files) for key, files in weights.files.items()}
-    rooms = Rooms(fleet, sizes=sizes, suspects=suspects)
+
+    def lacks(need: Need, node: str) -> bool:
+        at = weights.at[need.model.name]
+        return at is not None and node not in at
+
+    needs = _within_quotas(needs, wanted, fleet, lacks)
+    sizes = weights.sizes
+    spare = frozenset(weights.kept.spare(weights.kept.unreferenced))
+    rooms = Rooms(fleet, sizes=sizes, suspects=suspects, spare=spare)
     found = place([n for _, n in needs], rooms)
     going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
     by_model = {t.model: t for t in turns}
     claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
-    fetching = Fetching(wanted, fleet)
+    homes = _Homes(fleet, rooms, claims, leaving, by_model, memory.gave_way, lacks)
+    waits = fetching.queue((n, spot) for _, n in needs if isinstance(spot := found[n.id], Spot))
     homeless: Counter[tuple[str, str]] = Counter()
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
         spot, kind = found[need.id], (turn.model, need.profile.name)
-        if isinstance(spot, Spot):
-            if held := fetching.admit(need, spot):
-                turn.held.append(held)
-            else:
-                spots[need.id] = (need, spot)
-        elif homeless[kind]:
+        if not isinstance(spot, Spot):
             # What is true of one is true of all of its kind, and said once.
-            homeless[kind] += 1
-        elif spot_in(need, leaving):
-            turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
-            homeless[kind] += 1
-        elif not need.replaces and (way := claims.way(need)):
-            _give_way(turn, need, way, by_model, rooms)
-            # What is left there once it has, others may wait for.
-            leaving.append(rooms.all[way.spot.node])
+            if homeless[kind] or not homes.make(turn, need, spot):
+                homeless[kind] += 1
+        elif need.id in waits:
+            turn.held.append(waits[need.id])
         else:
-            nowhere = rollout.no_node(need, spot, memory.gave_way.get(turn.model, ""))
-            rollout.make_room(turn, need, nowhere, fleet.of(turn.model), lambda n, gone: _fits(n, gone, rooms))
-            homeless[kind] += 1
+            spots[need.id] = (need, spot)
     for (model, profile), n in homeless.items():
         if n > 1:
             why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
@@ -95,7 +95,7 @@ def _ready(
 ) -> Iterable[tuple[rollout.Turn, Need]]:
     """What is needed of the models whose weights can be had."""
     for turn in turns:
-        if turn.needs and turn.model in weights.held:
+        if (turn.needs or turn.ahead) and turn.model in weights.held:
             turn.held.append(weights.held[turn.model])
             continue
         size = sum(f.bytes for f in weights.ready.get(turn.model, ()))
@@ -106,7 +106,7 @@ def _ready(
 
 
 def _within_quotas(
-    needs: Iterable[tuple[rollout.Turn, Need]], wanted: Wanted, fleet: Fleet
+    needs: Iterable[tuple[rollout.Turn, Need]], wanted: Wanted, fleet: Fleet, lacks: Callable[[Need, str], bool]
 ) -> list[tuple[rollout.Turn, Need]]:
     """Those that no quota keeps out; of the others each profile's first says why."""
     quotas = Quotas(wanted, fleet)
@@ -119,21 +119,54 @@ def _within_quotas(
         elif kind not in full:
             full.add(kind)
             # What serves in its place counts as well, so that going in place stays within the quota.
-            rollout.make_room(turn, need, held, fleet.of(turn.model), lambda _need, _gone: True)
+            rollout.make_room(turn, need, held, fleet.of(turn.model), lambda _need, _gone: True, lacks)
     return let
 
 
-def _fits(need: Need, gone: Replica, rooms: Rooms) -> bool:
-    """Whether a need would find a place, were one replica gone."""
-    return spot_in(need, rooms.without([gone.key])) is not None
+@dataclass(slots=True)
+class _Homes:
+    """How a place comes about for what found none."""
 
+    fleet: Fleet
+    rooms: Rooms
+    claims: Claims
+    leaving: list[Room]
+    """Rooms as they are once what stops has gone."""
+    by_model: Mapping[str, rollout.Turn]
+    gave_way: Mapping[str, str]
+    lacks: Callable[[Need, str], bool]
 
-def _give_way(turn: rollout.Turn, need: Need, way: Way, by_model: Mapping[str, rollout.Turn], rooms: Rooms) -> None:
-    """Stop what gives way, and let nobody else have its room."""
-    for replica in way.replicas:
-        rollout.give_way(by_model[replica.model], replica, need)
-        rooms.clear(replica)
-    rooms.take(need, way.spot)
-    names = " and ".join(r.id for r in way.replicas)
-    why = f"it waits until {names} on {way.spot.node} gave way to it"
-    turn.held.append(Held(need.id, why, model=turn.model))
+    def make(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> bool:
+        """Whether others give way to a need. If not, it is said why it has no place."""
+        if spot_in(need, self.leaving):
+            turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
+            return False
+        way = None if need.replaces else self.claims.way(need)
+        if way is None:
+            nowhere = rollout.no_node(need, unplaced, self.gave_way.get(turn.model, ""))
+            rollout.make_room(turn, need, nowhere, self.fleet.of(turn.model), self._fits, self.lacks)
+            return False
+        if self.lacks(need, way.spot.node):
+            turn.ahead.append(way.spot.node)
+            names = " and ".join(r.id for r in way.replicas)
+            why = f"{names} will give way to it, and go on until {way.spot.node} has fetched its weights"
+            turn.held.append(Held(need.id, why, model=turn.model))
+            return False
+        self._give_way(turn, need, way)
+        return True
+
+    def _fits(self, need: Need, gone: Replica) -> bool:
+        """Whether a need would find a place, were one replica gone."""
+        return spot_in(need, self.rooms.without([gone.key])) is not None
+
+    def _give_way(self, turn: rollout.Turn, need: Need, way: Way) -> None:
+        """Stop what gives way, and let nobody else have its room."""
+        for replica in way.replicas:
+            rollout.give_way(self.by_model[replica.model], replica, need)
+            self.rooms.clear(replica)
+        self.rooms.take(need, way.spot)
+        # What is left there once it has, others may wait for.
+        self.leaving.append(self.rooms.all[way.spot.node])
+        names = " and ".join(r.id for r in way.replicas)
+        why = f"it waits until {names} on {way.spot.node} gave way to it"
+        turn.held.append(Held(need.id, why, model=turn.model))

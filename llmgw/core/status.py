@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from llmgw.core.actions import Held, Plan, Start, Stop
-from llmgw.core.artifacts import version_key
 from llmgw.core.holdings import Failure, Holding, HoldingState
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Node, survey
+from llmgw.core.retention import version_key
 from llmgw.core.seats import counts
 from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import Wanted, WantedModel
@@ -144,6 +144,8 @@ class HoldingStatus(Struct, frozen=True, omit_defaults=True):
     """Who refers to it."""
     unreferenced_since: int | None = None
     """UTC seconds."""
+    retain_s: int | None = None
+    """How long it is kept after that, where its model says so itself: the model may be gone when it counts."""
 
 
 class MirrorStatus(Struct, frozen=True, omit_defaults=True):
@@ -151,6 +153,8 @@ class MirrorStatus(Struct, frozen=True, omit_defaults=True):
 
     reachable: bool
     holdings: tuple[HoldingStatus, ...] = ()
+    purges: tuple[str, ...] = ()
+    """What has become of each version of a purged model, on the mirror and on every node: a sentence each."""
     disk_free_gib: int | UnsetType = UNSET
     """Moves."""
 
@@ -340,13 +344,18 @@ def _mirror(wanted: Wanted, seen: Observed, plan: Plan) -> MirrorStatus | None:
     if seen.mirror is None:
         # What it held when it was last seen is still worth saying.
         held = tuple(_holding(_remembered(k, files), users, plan) for k, files in sorted(plan.memory.files.items()))
-        return MirrorStatus(reachable=False, holdings=held)
+        return MirrorStatus(reachable=False, holdings=held, purges=_purges(plan))
     free = seen.mirror.disk_free_bytes
     return MirrorStatus(
         reachable=True,
         holdings=tuple(_holding(h, users, plan) for h in sorted(seen.mirror.holdings, key=lambda h: h.key)),
+        purges=_purges(plan),
         disk_free_gib=UNSET if free is None else round(free / GIB),
     )
+
+
+def _purges(plan: Plan) -> tuple[str, ...]:
+    return tuple(purge.sentence for purge in plan.memory.purges)
 
 
 def _remembered(key: str, files: tuple[WeightFile, ...]) -> Holding:
@@ -355,7 +364,7 @@ def _remembered(key: str, files: tuple[WeightFile, ...]) -> Holding:
 
 
 def _holding(holding: Holding, users: dict[str, list[str]], plan: Plan) -> HoldingStatus:
-    since = plan.memory.unreferenced.get(holding.key)
+    since, retain = plan.memory.unreferenced.get(holding.key), plan.memory.retains.get(holding.key)
     return HoldingStatus(
         holding.name,
         holding.version,
@@ -365,4 +374,5 @@ def _holding(holding: Holding, users: dict[str, list[str]], plan: Plan) -> Holdi
         failure=holding.failure,
         models=tuple(users.get(holding.key, ())),
         unreferenced_since=None if since is None else int(since),
+        retain_s=None if retain is None else round(retain),
     )

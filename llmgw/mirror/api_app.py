@@ -74,6 +74,7 @@ class _Api:
                 holdings=len(holdings),
                 fetching=sum(h.state in under_way for h in holdings),
                 version=__version__,
+                removed_bytes=await asyncio.to_thread(self._store.removed_bytes),
             ),
         )
 

@@ -263,6 +263,15 @@ class Store:
         disk = os.statvfs(self.root)
         return disk.f_bavail * disk.f_frsize
 
+    def removed_bytes(self) -> int:
+        """What was removed and is not deleted yet. It is free soon."""
+        found = 0
+        for parent, _, files in os.walk(self._trash):
+            for name in files:
+                with suppress(OSError):  # deleted meanwhile
+                    found += (Path(parent) / name).lstat().st_blocks * 512
+        return found
+
     def discard(self, path: Path, *, keep: bool = False) -> None:
         """Take a folder of `_incoming` away, to be deleted soon or kept for a week."""
         try:

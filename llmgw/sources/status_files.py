@@ -23,6 +23,7 @@ import yaml
 from msgspec import UNSET, Struct, structs
 
 from llmgw.catalog import canonical
+from llmgw.catalog.fields import YEAR_S
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.server import Server
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
@@ -221,6 +222,7 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
             for k, h in present.items()
             if h.unreferenced_since is not None
         },
+        retains={k: float(max(0, min(h.retain_s, YEAR_S))) for k, h in present.items() if h.retain_s is not None},
         learned=Learned(recorded.status.estimates.runs, recorded.status.estimates),
     )
 

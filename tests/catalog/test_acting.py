@@ -95,7 +95,7 @@ def ordered(of: Model):
     asked, seen = wanting(of, nodes=["n1"]), Observed((node("n1"),))
     plan = decide(asked, seen, SETTLED, NOW)
     assert held(plan) == []
-    return compose(asked, seen, plan, NOW)[0]["n1"].replicas[0].spec
+    return compose(asked, plan)[0]["n1"].replicas[0].spec
 
 
 def test_the_knobs_of_a_profile_are_flags_before_its_own():

@@ -17,7 +17,7 @@ FILES = (WeightFile("m.gguf", 100, "a" * 64),)
 def ordered(of, *nodes, memory=SETTLED):
     wanted = wanting(*of, nodes=[n.name for n in nodes])
     seen = Observed(nodes)
-    return compose(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
+    return compose(wanted, decide(wanted, seen, memory, NOW))
 
 
 def test_a_start_tells_its_node_all_that_the_engine_needs():
@@ -27,7 +27,7 @@ def test_a_start_tells_its_node_all_that_the_engine_needs():
     wanted = wanting(of, nodes=["n1"], mirror=MIRROR)
     seen = Observed((node("n1"),), held)
 
-    orders, _ = compose(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW)
+    orders, _ = compose(wanted, decide(wanted, seen, SETTLED, NOW))
 
     (order,) = orders["n1"].replicas
     assert (order.id, order.generation, order.action, order.version) == ("m/cpu/0", 1, Action.RUN, "m/1")
@@ -81,14 +81,18 @@ def test_what_runs_out_of_date_is_kept_what_stops_is_drained_and_what_has_stoppe
     assert [(r.id, r.action) for r in orders["n1"].replicas] == [("m/cpu/0", "drain"), ("m/cpu/1", "run")]
 
 
-def test_a_node_may_remove_what_nothing_has_referred_to_for_long_enough_and_nothing_else():
+def test_a_node_may_remove_what_nothing_has_referred_to_for_long_enough_and_what_it_needs_room_of():
     wanted = wanting(model(cpu=0, state="stopped"), nodes=["n1"], mirror={**MIRROR, "retain": "1h"})
-    seen = Observed((node("n1", versions=["old/1", "recent/1"]),), MirrorSeen(()))
-    memory = structs.replace(SETTLED, unreferenced={"old/1": NOW - 3600, "recent/1": NOW - 3599})
+    seen = Observed((node("n1", versions=["old/1", "a/1", "recent/1"]),), MirrorSeen(()))
+    memory = structs.replace(SETTLED, unreferenced={"old/1": NOW - 3600, "a/1": NOW, "recent/1": NOW - 3599})
 
-    orders, _ = compose(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
+    orders, _ = compose(wanted, decide(wanted, seen, memory, NOW))
 
-    assert [(v.key, v.action) for v in orders["n1"].versions] == [("old/1", "may_remove")]
+    assert [(v.key, v.action) for v in orders["n1"].versions] == [
+        ("old/1", "may_remove"),
+        ("recent/1", "spare"),
+        ("a/1", "spare"),
+    ]
 
 
 def test_what_a_replica_turns_out_to_use_changes_none_of_its_orders():
