@@ -39,6 +39,8 @@ class Need:
     """Since when somebody waits for it, UTC seconds. 0: nobody does."""
     shunned: tuple[str, ...] = ()
     """Profiles (`model/profile`) that are never on one node with it."""
+    fingerprint: str = ""
+    """Of the last good form, which it comes back in. Empty: of the one that is wanted."""
 
     @property
     def rank(self) -> tuple[int, bool]:

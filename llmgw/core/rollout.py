@@ -103,8 +103,9 @@ def _missing(
     under_way = any(not r.serves for r in (*seat.kept, *seat.back))
     in_place = seat.way.strategy == "in_place" or not seat.way.max_surge
     replacing = min(serving_old, seat.way.max_surge) if not (gaps or under_way or in_place) else 0
-    # What failed before and serves now is seen to work.
-    if in_place and serving_old and (not known or any(r.serves for r in seat.kept)):
+    # What failed before and serves now, if only on a drained node, is seen to work.
+    works = any(r.serves and r.fingerprint == seat.outcome for r in (*seat.kept, *seat.old))
+    if in_place and serving_old and (works or not known):
         _in_place(result, seat, at)
     if known:
         _set_back(result, key, seat, known, setbacks, idle=not (gaps or under_way or replacing))

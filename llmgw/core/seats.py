@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from llmgw.catalog.profile import Profile
 from llmgw.catalog.rollout import Rollout
-from llmgw.core.memory import Scale
+from llmgw.core.memory import LastGood, Scale
 from llmgw.core.replicas import Fleet, Replica
 from llmgw.core.wanted import WantedModel
 from llmgw_agent.protocol import Phase
@@ -28,6 +28,8 @@ class Seats:
     """How its replicas change from one form to the next."""
     waits: bool
     """Whether they do not do so yet."""
+    good: str = ""
+    """The fingerprint that what is missing comes back in, since the wanted one failed. Empty: it does not."""
     kept: list[Replica] = field(default_factory=list)
     """As asked, on their way or serving: at most `wanted`."""
     over: list[Replica] = field(default_factory=list)
@@ -36,6 +38,10 @@ class Seats:
     """Out of date, or on a drained node, and still serving or perhaps serving."""
     failed: list[Replica] = field(default_factory=list)
     """Failed as it is wanted now: each is a seat that is tried again."""
+    back: list[Replica] = field(default_factory=list)
+    """On their way back in the last good form."""
+    lapsed: list[Replica] = field(default_factory=list)
+    """Failed in it: each comes back once more."""
     useless: list[Replica] = field(default_factory=list)
     """Out of date and not serving, or failed and not asked for any more."""
     stays: int = 0
@@ -44,6 +50,11 @@ class Seats:
     @property
     def short(self) -> int:
         return max(0, self.wanted - len(self.kept))
+
+    @property
+    def gaps(self) -> int:
+        """Of those, the ones that nothing serves in place of, or is about to."""
+        return max(0, self.short - len(self.old) - len(self.back))
 
     @property
     def order(self) -> Callable[[Replica], tuple[object, ...]]:
@@ -87,7 +98,13 @@ def as_asked(entry: WantedModel, mine: Collection[Replica], fleet: Fleet, scales
 
 
 def seats_of(
-    entry: WantedModel, mine: Iterable[Replica], fleet: Fleet, scales: Mapping[str, Scale], *, waits: bool
+    entry: WantedModel,
+    mine: Iterable[Replica],
+    fleet: Fleet,
+    scales: Mapping[str, Scale],
+    *,
+    waits: bool,
+    good: Mapping[str, LastGood],
 ) -> dict[str, Seats]:
     """A model's replicas in their seats, by profile. Those of a profile that is gone have none.
 
@@ -97,6 +114,7 @@ def seats_of(
         fleet: the settled fleet.
         scales: what was decided of scaled models.
         waits: whether what is out of date is left as it is for now.
+        good: by model/profile, the forms that come back.
     """
     wanted = counts(entry, scales)
     by_profile: dict[str, list[Replica]] = defaultdict(list)
@@ -105,7 +123,13 @@ def seats_of(
     return {
         p.name: _seat(
             Seats(
-                p, wanted[p.name], entry.outcomes[p.name], entry.model.scaling is not None, entry.model.rollout, waits
+                p,
+                wanted[p.name],
+                entry.outcomes[p.name],
+                entry.model.scaling is not None,
+                entry.model.rollout,
+                waits,
+                known.fingerprint if (known := good.get(f"{entry.model.name}/{p.name}")) else "",
             ),
             by_profile[p.name],
             fleet,
@@ -123,8 +147,9 @@ def _seat(seat: Seats, mine: list[Replica], fleet: Fleet) -> Seats:
         drained = fleet.nodes[replica.node].drains(replica.devices)
         # An empty fingerprint is of an older agent's replica: unknown, which is not stale.
         as_asked = replica.fingerprint in ("", outcome)
+        comes_back = bool(seat.good) and replica.fingerprint == seat.good and not drained
         if replica.phase is Phase.FAILED:
-            (seat.failed if as_asked else seat.useless).append(replica)
+            (seat.failed if as_asked else seat.lapsed if comes_back else seat.useless).append(replica)
         elif not replica.holds:
             continue  # leaving, or on a lost node: it holds no place, and nothing is asked of it
         elif (as_asked or (keeps and replica.phase is Phase.READY)) and not drained:
@@ -132,7 +157,7 @@ def _seat(seat: Seats, mine: list[Replica], fleet: Fleet) -> Seats:
         elif replica.phase is Phase.READY:
             seat.old.append(replica)
         else:
-            seat.useless.append(replica)
+            (seat.back if comes_back else seat.useless).append(replica)
     current.sort(key=seat.order)
     # Of two generations of one id the better one lives, whatever the count says.
     first = {r.id: r for r in reversed(current)}
@@ -140,14 +165,23 @@ def _seat(seat: Seats, mine: list[Replica], fleet: Fleet) -> Seats:
     current = [r for r in current if first[r.id] is r]
     seat.kept, seat.over = current[:wanted], current[wanted:] + twins
     seat.stays = sum(r.fingerprint not in ("", outcome) for r in seat.kept)
-    # A failed one keeps its seat while there is one, and no other generation of it is about; the rest are cleared.
-    seat.failed.sort(key=lambda r: (r.id, -r.generation))
+    room = max(0, seat.short - len(seat.old))
+    seat.back.sort(key=keeping)
+    seat.back, more = seat.back[:room], seat.back[room:]
+    seat.useless += more
     held = {r.id for r in mine if r.phase is not Phase.FAILED}
-    seats = [r for i, r in enumerate(seat.failed) if r.id not in held and r.id not in {f.id for f in seat.failed[:i]}]
-    seats = seats[: seat.short]
-    seat.useless += [r for r in seat.failed if r not in seats]
-    seat.failed = seats
+    seat.failed = _seated(seat, seat.failed, held, seat.short)
+    seat.lapsed = _seated(seat, seat.lapsed, held, seat.gaps)
     return seat
+
+
+def _seated(seat: Seats, failed: list[Replica], held: set[str], room: int) -> list[Replica]:
+    """The failed ones that keep their seats: no other generation of them is about. The rest are cleared."""
+    ranked = sorted(failed, key=lambda r: (r.id, -r.generation))
+    newest = {r.id: r for r in reversed(ranked)}
+    seats = [r for r in ranked if r.id not in held and newest[r.id] is r][:room]
+    seat.useless += [r for r in ranked if r not in seats]
+    return seats
 
 
 def keeping(replica: Replica) -> tuple[bool, bool, bool, int, int]:
