@@ -68,7 +68,7 @@ class Start:
         replica, around, order = self.replica, self.around, self.replica.order
         spec = replica.spec
         adapter = around.adapter(spec.engine)
-        engine = adapter.choose(await around.installed(), order.devices)
+        engine = adapter.choose(await around.installed(), order.devices, spec.engine_version)
         model = adapter.model(await around.weights_of(order))
         key_file = around.records.key_file(replica.key)
         address = around.address()

@@ -29,6 +29,7 @@ def fingerprint(model: Model, profile: Profile) -> str:
         "name": model.name,
         "kind": model.kind,
         "engine": profile.engine,
+        "engine_version": profile.engine_version,
         "pool": model.pool_tokens(profile),
         # llama.cpp knows its pool and slots only. The others are told how long one request may be.
         "request": None if profile.engine == "llamacpp" else model.context_length,

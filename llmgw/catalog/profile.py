@@ -59,8 +59,8 @@ class Profile(Strict):
     """Tells it from the model's other profiles. Part of its replicas' ids: `model/profile/0`."""
     engine: Annotated[Engine, Planned(r"(vllm|sglang|command)$", "`vllm`, `sglang` and `command`")]
     """The program that serves it: llama.cpp, vLLM or SGLang, or any other that `command` starts."""
-    engine_version: Annotated[Word | None, Planned()] = None
-    """The engine's version, one of `engines` in server.yaml or of the node. Absent: the newest the node has."""
+    engine_version: Word | None = None
+    """The engine's version, as a node that has it installed reports it: `b11549`. Absent: the newest the node has."""
     binary: Annotated[Path | None, Planned()] = None
     """The engine's program by its absolute path on the node, whose owner must allow it. Absent: what the node found."""
     command: Annotated[_Arguments, Planned()] = ()

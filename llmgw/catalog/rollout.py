@@ -33,8 +33,8 @@ class Rollout(Strict):
     """Replicas above the count while it changes: one at a time needs the least room."""
     max_unavailable: Annotated[Whole, Field(ge=0, le=1000)] = 0
     """Replicas below the count while it changes: none, so that clients notice nothing."""
-    auto_return: Annotated[Flag, Planned()] = True
-    """Whether the last good form comes back when the new one does not start."""
+    auto_return: Flag = True
+    """Whether the last good form comes back, out of date as it is, where the new one does not come up."""
     canary: Annotated[Canary | None, Planned()] = None
     """A first replica with a part of the requests. Absent: none, the change goes through at once."""
     freeze: Flag = False

@@ -69,10 +69,65 @@ def smollm2() -> Path:
 def test_which_llama_cpp_is_used(installed, devices, expected):
     if expected is None:
         with pytest.raises(Fault) as fault:
-            LlamaCpp().choose(installed, devices)
+            LlamaCpp().choose(installed, devices, "")
         assert fault.value.cause == "engine_missing"
     else:
-        assert LlamaCpp().choose(installed, devices) == expected
+        assert LlamaCpp().choose(installed, devices, "") == expected
+
+
+OLDER = InstalledEngine("llamacpp", "b9000", path="/opt/llama-b9000/llama-server", accelerators=("cpu", "nvidia"))
+NEWER = InstalledEngine("llamacpp", "b11549", path="/opt/llama-b11549/llama-server", accelerators=("cpu",))
+
+
+@pytest.mark.parametrize(
+    ("installed", "devices", "version", "expected"),
+    [
+        pytest.param((EMBEDDED, OLDER, NEWER), (), "b9000", OLDER, id="the one that is asked for"),
+        pytest.param((EMBEDDED, OLDER, NEWER), (), "1", EMBEDDED, id="the embedded one has a version too"),
+        pytest.param((EMBEDDED, OLDER, NEWER), (), "", NEWER, id="the newest where none is asked for"),
+        pytest.param((OLDER, NEWER), CARD, "", OLDER, id="of those for cards"),
+        pytest.param((NEWER, UNKNOWN_BUILD), (), "b9000", UNKNOWN_BUILD, id="one that does not say may be it"),
+        pytest.param((UNKNOWN_BUILD, OLDER), (), "b9000", OLDER, id="one that says it goes before it"),
+    ],
+)
+def test_of_several_builds_exactly_the_version_that_is_asked_for_is_used(installed, devices, version, expected):
+    assert LlamaCpp().choose(installed, devices, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("installed", "devices"), [((OLDER, EMBEDDED), ()), ((OLDER, NEWER), CARD)], ids=["not there", "not for cards"]
+)
+def test_a_version_that_is_not_there_is_refused_with_what_is(installed, devices):
+    with pytest.raises(Fault) as fault:
+        LlamaCpp().choose(installed, devices, "b11549")
+
+    there = "1, b9000" if not devices else "b9000"
+    assert fault.value.cause == "engine_missing"
+    assert fault.value.dossier().message == (
+        f"the engine was not started: version b11549 is asked for, and this node has {there}; "
+        "install b11549 beside it, or change engine_version in the profile"
+    )
+
+
+@pytest.mark.parametrize(
+    ("says", "problem"),
+    [
+        ("version: 11549 (1a2b3c4d)", ""),
+        ("version: 9000 (1a2b3c4d)", "is b9000"),
+        ("llama-server", "does not say its version"),
+    ],
+)
+async def test_a_program_that_is_found_without_a_version_is_asked_just_before_it_is_started(tmp_path, says, problem):
+    program = tmp_path / "llama-server"
+    program.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo '{says}' >&2\n")
+    program.chmod(0o755)
+    launch = launched(InstalledEngine("llamacpp", path=str(program)), engine_version="b11549")
+
+    if problem:
+        with pytest.raises(Fault, match=problem):
+            await LlamaCpp().command(launch)
+    else:
+        assert (await LlamaCpp().command(launch))[0] == str(program)
 
 
 async def test_the_embedded_one_is_given_every_flag_it_knows():

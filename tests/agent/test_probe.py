@@ -95,9 +95,7 @@ async def test_cards_are_read_and_our_own_engines_do_not_count_as_others(probe, 
     }
 
 
-async def test_what_our_engines_hold_is_summed_over_cards_and_unknown_where_it_is_not_said(
-    probe, tmp_path
-):
+async def test_what_our_engines_hold_is_summed_over_cards_and_unknown_where_it_is_not_said(probe, tmp_path):
     one = fakes.running((4242, "/opt/llama-server", "12000 MiB"), (77, "/usr/bin/Xorg", "345 MiB"))
     two = fakes.running((4242, "/opt/llama-server", "9000 MiB"), (4243, "/opt/llama-server", "[N/A]"))
     fakes.nvidia_smi(tmp_path, fakes.log(fakes.gpu(1, one), fakes.gpu(2, two)))
@@ -415,6 +413,45 @@ def test_what_it_can_use_is_read_from_the_libraries_beside_it(program):
 
 def test_what_it_can_use_is_unknown_when_nothing_lies_beside_it(program):
     assert installed(program.parent)[0].accelerators is None
+
+
+def a_build(folder, *libraries):
+    folder.mkdir(parents=True, mode=0o755)
+    made = folder / "llama-server"
+    made.write_text("#!/bin/sh\n")
+    made.chmod(0o755)
+    for name in libraries:
+        (folder / name).touch()
+    return made
+
+
+def test_builds_side_by_side_are_all_found_with_their_versions(tmp_path):
+    builds = [a_build(tmp_path / at) for at in ("llama-b9000", "b11549/bin", "llama-b11600/build/bin")]
+    a_build(tmp_path / "notes-on-b9000-and-more" / "deeper")
+    a_build(tmp_path / "another")
+
+    found = installed(tmp_path)
+
+    assert {(e.version, e.path) for e in found} == {
+        (version, str(program)) for version, program in zip(("b9000", "b11549", "b11600"), builds, strict=True)
+    }
+
+
+def test_a_build_is_told_by_the_library_it_loads_before_any_folder(tmp_path):
+    program = a_build(tmp_path / "llama-b9000", "libllama.so.0.0.8999", "libllama.so.0.0.11549")
+    (program.parent / "libllama.so.0").symlink_to("libllama.so.0.0.11549")
+
+    assert [e.version for e in installed(program.parent)] == ["b11549"]
+
+
+def test_a_program_behind_a_link_is_of_the_folder_it_is_really_in_and_is_listed_once(tmp_path):
+    program = a_build(tmp_path / "llama-b9000")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "llama-server").symlink_to(program)
+
+    assert [(e.version, e.path) for e in installed(tmp_path / "links", tmp_path)] == [
+        ("b9000", str(tmp_path / "links" / "llama-server"))
+    ]
 
 
 def test_a_program_that_anybody_may_change_is_not_used(program):

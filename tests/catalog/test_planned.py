@@ -20,7 +20,7 @@ ACTS = {
     "target": "concurrency slots queue rps",
     "schedule entry": "cron time_zone min max",
     "source": "from version sha256 revision files ignore",
-    "profile": "name engine gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
+    "profile": "name engine engine_version gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
     "drain_timeout restart disk anti_affinity placement",
     "gpu": "class count vendor name memory compute_capability",
@@ -33,7 +33,7 @@ ACTS = {
     "card": "name class count",
     "policy": "max_removals required licenses unpinned_sources quotas soak models_at_once",
     "quota": "owner class cards memory_gib replicas",
-    "rollout": "strategy max_surge max_unavailable freeze",
+    "rollout": "strategy max_surge max_unavailable auto_return freeze",
     "client key": "name sha256 owner models",
 }
 """The fields something is done with, by the title of their type. Every other one is planned. Whoever makes a field

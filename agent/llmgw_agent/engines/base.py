@@ -55,8 +55,8 @@ class Adapter(Protocol):
     signs: Signs
     """What its log lines say about why it ended."""
 
-    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...]) -> InstalledEngine:
-        """The one to use of those on the node. Raises Fault when none will do."""
+    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...], version: str) -> InstalledEngine:
+        """The one to use of those on the node: of this version, where one is given. Raises Fault when none will do."""
         ...
 
     def model(self, weights: Path) -> Path:

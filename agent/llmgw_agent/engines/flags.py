@@ -21,7 +21,7 @@ async def known(argv: tuple[str, ...], env: dict[str, str]) -> frozenset[str]:
     """Every flag in the help of `argv`, or none when it does not print any in time."""
     key = (argv, *_stamp(argv[0]))
     if key not in _known:
-        found = frozenset(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", await _help(argv, env)))
+        found = frozenset(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", await said((*argv, "--help"), env)))
         if not found:
             return found
         _known[key] = found
@@ -37,11 +37,11 @@ def _stamp(program: str) -> tuple[int, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
-async def _help(argv: tuple[str, ...], env: dict[str, str]) -> str:
+async def said(argv: tuple[str, ...], env: dict[str, str]) -> str:
+    """What a program prints that is asked about itself; empty when it does not end in time."""
     try:
         child = await asyncio.create_subprocess_exec(
             *argv,
-            "--help",
             env=env,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

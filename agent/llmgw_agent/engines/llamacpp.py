@@ -102,13 +102,21 @@ class LlamaCpp:
         ("device", r"no usable GPU found|CUDA error|invalid device"),
     )
 
-    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...]) -> InstalledEngine:
-        """An installed build before the embedded one, which is for CPUs and never serves cards."""
+    def choose(self, installed: tuple[InstalledEngine, ...], devices: tuple[str, ...], version: str) -> InstalledEngine:
+        """An installed build before the embedded one, which is for CPUs and never serves cards; of those the newest.
+
+        One whose version is not known may be any: it is asked when it is about to be started.
+        """
         mine = [e for e in installed if e.name == self.name]
-        fits = [e for e in mine if not devices or (e.build == "installed" and e.accelerators != ("cpu",))]
+        able = [e for e in mine if not devices or (e.build == "installed" and e.accelerators != ("cpu",))]
+        fits = [e for e in able if version in ("", e.version)] or [e for e in able if not e.version]
         if fits:
-            return min(fits, key=lambda e: (e.build != "installed", e.path))
-        if mine and devices:
+            return min(fits, key=lambda e: (e.build != "installed", -_number(e.version)))
+        if able:
+            there = ", ".join(sorted({e.version for e in able}))
+            why = f"version {version} is asked for, and this node has {there}"
+            do = f"install {version} beside it, or change engine_version in the profile"
+        elif mine:
             why, do = "the llama.cpp on this node is for CPUs", "install a llama-server built for these cards"
         else:
             why = "this node has no llama.cpp"
@@ -148,6 +156,8 @@ class LlamaCpp:
         program, known = EMBEDDED, Flags().names()
         if launch.engine.build == "installed":
             program = (launch.engine.path,)
+            if spec.engine_version and not launch.engine.version:
+                await self._check_version(launch)
             known = await flags.known(program, self.environment(launch))
         words: list[str] = [
             *program,
@@ -176,6 +186,17 @@ class LlamaCpp:
         elif not launch.devices:
             words += ["-b", str(CPU_BATCH), "-ub", str(CPU_BATCH)]
         return (*words, *spec.args)
+
+    async def _check_version(self, launch: Launch) -> None:
+        """Refuse a program that is of another version than the one asked for, or does not say."""
+        asked, path = launch.spec.engine_version, launch.engine.path
+        said = await flags.said((path, "--version"), self.environment(launch))
+        found = re.search(r"^version: (\d+)", said, re.MULTILINE)
+        if found is None or asked != f"b{found[1]}":
+            is_ = f"is b{found[1]}" if found else "does not say its version"
+            why = f"version {asked} is asked for, and {path} {is_}"
+            do = f"install {asked} beside it, or change engine_version in the profile"
+            raise Fault("engine_missing", "the engine was not started", why=why, do=do)
 
     def environment(self, launch: Launch) -> dict[str, str]:
         """Exactly its cards by UUID, or none: an empty list hides them all, an absent one shows them all."""
@@ -254,6 +275,12 @@ class LlamaCpp:
             return None
         steps, slots = (_figure(values, name) for name in ("n_decode_total", "n_busy_slots_per_decode"))
         return Work(tokens, seconds, steps, None if steps is None or slots is None else steps * slots)
+
+
+def _number(version: str) -> int:
+    """Of a build: the newest has the highest. 0 where it is not known."""
+    found = re.search(r"\d+", version)
+    return int(found[0]) if found else 0
 
 
 def _no_start(files: list[Path]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -19,15 +20,49 @@ BACKENDS = {
 """What a library beside llama-server lets it use."""
 
 
+BUILD = re.compile(r"(?:^|[-_.])(b\d{3,6})(?=$|[-_.])")
+"""How llama.cpp names its builds, in the name of a folder: `llama-b11549`."""
+WITHIN = ("", "bin", "build/bin")
+"""Where a build's archive, or a build of one's own, has its programs."""
+
+
 def look(folders: Iterable[Path]) -> tuple[InstalledEngine, ...]:
-    """Every engine in these folders, in their order the first of each, and the embedded one. Sorted."""
-    found = []
-    program = next((p for folder in folders if usable(p := folder / "llama-server")), None)
-    if program is not None:
-        found.append(InstalledEngine("llamacpp", path=str(program), accelerators=accelerators(program)))
-    if version := _embedded():
-        found.append(InstalledEngine("llamacpp", version, "embedded", accelerators=("cpu",)))
-    return tuple(sorted(found, key=lambda e: (e.name, e.build, e.path)))
+    """Every engine in these folders and in those below them that are named after a build, and the embedded one.
+
+    In the order of the folders: what comes first is taken where nothing else decides.
+    """
+    found: dict[str, InstalledEngine] = {}
+    for program in _programs(folders):
+        if usable(program):
+            engine = InstalledEngine(
+                "llamacpp", build_of(program), path=str(program), accelerators=accelerators(program)
+            )
+            found.setdefault(os.path.realpath(program), engine)
+    embedded = _embedded()
+    more = (InstalledEngine("llamacpp", embedded, "embedded", accelerators=("cpu",)),) if embedded else ()
+    return (*found.values(), *more)
+
+
+def _programs(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        yield folder / "llama-server"
+        try:
+            builds = sorted(name for name in os.listdir(folder) if BUILD.search(name))
+        except OSError:
+            continue
+        yield from (folder / name / within / "llama-server" for name in builds for within in WITHIN)
+
+
+def build_of(program: Path) -> str:
+    """A llama-server's build, from the library it loads or the name of a folder it is in. Empty: neither says it."""
+    real = Path(os.path.realpath(program))
+    for folder in (real.parent, real.parent.parent / "lib"):
+        # Older libraries may be left beside it: the loader takes the one that this name leads to.
+        loaded = os.path.basename(os.path.realpath(folder / "libllama.so.0"))
+        if number := re.fullmatch(r"libllama\.so\.0\.0\.([1-9]\d{2,5})", loaded):
+            return f"b{number[1]}"
+    folders = (*reversed(real.parts[:-1]), *reversed(program.parts[:-1]))
+    return next((tag[1] for name in folders if (tag := BUILD.search(name))), "")
 
 
 def usable(program: Path) -> bool:
