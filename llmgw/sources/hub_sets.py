@@ -54,6 +54,19 @@ class FileSet:
         """Whether every part is there."""
         return len(self.files) >= self.parts
 
+    def added(self, repository: str, among: Iterable[FileSet]) -> str:
+        """What `llmgw model add` is told for it: its quantisation, where that names no other set.
+
+        Args:
+            repository: that it is in.
+            among: every set that could be meant.
+        """
+        found = _QUANTISATION.findall(self.name)
+        word = found[-1] if found and self.format == "gguf" else ""
+        if word and sum(word in other.name for other in among) == 1:
+            return f"{repository}/{word}"
+        return f"{repository}/{self.name}" if self.name else repository
+
     @property
     def first(self) -> str:
         """The file whose header says what it is."""
