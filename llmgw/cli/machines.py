@@ -79,7 +79,7 @@ def known(repo: Path | None = None, fleet: Path | None = None) -> Known:
     """
     if fleet is not None:
         return Known(from_file(fleet), str(fleet))
-    if (root := _fleet_around(repo)) is None:
+    if (root := fleet_around(repo)) is None:
         return Known((this_machine(),), "this machine")
     copy = WorkCopy.find(root)
     seen = see(copy)
@@ -89,7 +89,7 @@ def known(repo: Path | None = None, fleet: Path | None = None) -> Known:
     return Known(_of(seen, wanted), seen.how)
 
 
-def _fleet_around(repo: Path | None) -> Path | None:
+def fleet_around(repo: Path | None) -> Path | None:
     """The fleet's repository that a folder is in."""
     start = (repo or Path()).absolute()
     for folder in (start, *start.parents):

@@ -168,6 +168,41 @@ def fit(shape: ModelShape, weight_bytes: int, options: VllmOptions, gpu: Card, f
     return Fit(estimate, claimed, left, least, cache_tokens(shape, options, left), found)
 
 
+def needs(shape: ModelShape, weight_bytes: int, options: VllmOptions, *, on_cpu: bool = False) -> Estimate:
+    """What a model takes for as many requests of full length as are asked for, whatever the cards.
+
+    Args:
+        shape: of the model.
+        weight_bytes: of all its files.
+        options: how it is run.
+        on_cpu: whether it is on no card.
+    """
+    tokens, _ = batch_defaults(0)
+    tokens, requests = options.batch_tokens or tokens, options.requests or 1
+    context = options.context or shape.context
+    each = request_bytes(shape, options, context=context, batch_tokens=tokens)
+    states = shape.recurrent_layers * (shape.state_bytes // options.cards)
+    batch, pages = f"a batch of {tokens} tokens", f"pages of {PAGE_TOKENS} for {context} tokens"
+    fixed = [
+        ("weights", -(-weight_bytes // options.cards), FILE_SIZE, f"all files over {options.cards} places"),
+        (
+            "kv_cache",
+            (each - states) * requests,
+            HEADER,
+            f"{pages}, {requests} times",
+        ),
+        ("recurrent_state", states * requests, HEADER, f"{shape.state_bytes} bytes a layer and request"),
+        ("compute_buffer" if on_cpu else "compute_gpu", work_bytes(shape, options, tokens, requests), ENGINE, batch),
+    ]
+    if not on_cpu:
+        fixed.append(("cuda_graphs", GRAPH_BYTES, ENGINE, "recorded when it starts"))
+        fixed.append(("cuda_context", CONTEXT_BYTES, ENGINE, "the driver's own, for each process"))
+    places = ["host"] if on_cpu else [card(n) for n in range(options.cards)]
+    terms = [Term(name, where, size, basis, why) for where in places for name, size, basis, why in fixed]
+    terms.append(Term("engine", "host", HOST_BYTES * options.cards, ENGINE, "a process for each card"))
+    return Estimate(shape.architecture, context, requests, kept(terms))
+
+
 def work_bytes(shape: ModelShape, options: VllmOptions, tokens: int, requests: int) -> int:
     """Of a batch: the widest layer in 16 bits, and the likelihoods in 32."""
     widest = 2 * max(shape.feed_forward, default=0) // options.cards + 6 * shape.embedding

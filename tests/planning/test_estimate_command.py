@@ -10,6 +10,15 @@ from bench.fidelity.points import DATA
 from llmgw.cli.demo import model_file
 from llmgw.cli.main import run
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _cache(tmp_path_factory):
+    """Where this machine's memory is kept: it is measured once for all tests here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 QWEN3 = str(DATA / "headers/qwen3-30b-a3b-q4k.gguf.header")
 
 
@@ -18,7 +27,8 @@ def test_the_json_form_has_every_term_with_its_place_and_basis(capsys):
 
     found = json.loads(capsys.readouterr().out)
     terms = {term["term"]: term for term in found["terms"]}
-    assert (found["architecture"], found["context"], found["parallel"], found["ways"]) == ("llama", 8192, 4, [])
+    assert list(found) == ["architecture", "context", "parallel", "terms", "totals", "ways"]
+    assert (found["architecture"], found["context"], found["parallel"]) == ("llama", 8192, 4)
     assert terms["kv_cache"] == {
         "term": "kv_cache",
         "where": "host",
@@ -56,10 +66,62 @@ def test_cards_are_named_or_sized_and_what_is_short_is_said(capsys):
     assert "does not fit: card 0: 19.4 GiB are needed and 11.6 GiB can be had" in text
 
 
-def test_explain_says_which_figures_gave_each_term(capsys):
+def test_explain_says_which_keys_and_figures_gave_each_term(capsys):
     run(["estimate", QWEN3, "--context", "4096", "--explain"])
 
-    assert "4096 cells in 1 streams, 48 layers, f16/f16" in capsys.readouterr().out
+    (cache,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("kv_cache"))
+    assert "4096 cells in 1 streams, 48 layers, f16/f16" in cache
+    assert "qwen3moe.attention.head_count_kv = 4; " in cache
+    assert "qwen3moe.block_count = 48; " in cache
+
+
+FLEET = """
+- {name: n1, memory: 128GiB, cores: 32, cards: [{name: RTX 4090, count: 2}], engines: [llamacpp]}
+- {name: n2, memory: 16GiB, cores: 8, memory_gbs: 80.5, core_gbs: 12}
+"""
+
+
+def test_the_ways_of_a_fleet_are_ranked_with_what_each_takes(tmp_path, capsys):
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+
+    run(["estimate", QWEN3, "--context", "32768", "--fleet", str(tmp_path / "fleet.yaml"), "--json"])
+
+    one, *_, cpu = json.loads(capsys.readouterr().out)["ways"]
+    assert (one["state"], one["where"], one["names"]) == ("free now", "one rtx-4090-24g", ["n1"])
+    assert one["profile"] == {"engine": "llamacpp", "gpu": {"class": "rtx-4090-24g", "count": 1}}
+    assert 19 * 2**30 < one["card_bytes"] < 24 * 2**30
+    assert one["tps"] > 5 * cpu["tps"]
+    assert (cpu["where"], cpu["names"], cpu["pace"]) == ("CPU", ["n1"], "slow")
+
+
+def test_what_does_not_fit_is_said_with_what_would_help(tmp_path, capsys):
+    (tmp_path / "fleet.yaml").write_text("- {name: n2, memory: 16GiB, cores: 8}")
+
+    assert run(["estimate", QWEN3, "--context", "32768", "--fleet", str(tmp_path / "fleet.yaml")]) == 0
+
+    text = capsys.readouterr().out
+    assert "ways on " in text
+    assert "CPU does not hold it: 21.0 GiB short on host of n2, the nearest" in text
+
+
+@pytest.mark.parametrize(
+    ("fleet", "said"),
+    [
+        ("", "tells of no fleet"),
+        ("- {name: n1, memory: lots, cores: 2}", "'lots' is not a size"),
+        ("- {name: n1, memory: 1GiB, cores: 0}", "cores of n1 is 0"),
+        ("- {name: n1, memory: 1GiB, cores: 1, cards: [{name: made tomorrow}]}", "write `memory`"),
+        ("- {name: n1, memory: 1GiB, cores: 1}\n- {name: n1, memory: 1GiB, cores: 1}", "two of one name"),
+        ("- &a {name: n1}\n- *a", "alias"),
+        ("{", ":1: "),
+        ('{"observed": 3}', "tells of no fleet"),
+    ],
+)
+def test_a_file_that_tells_of_no_fleet_is_refused(tmp_path, fleet, said, capsys):
+    (tmp_path / "fleet.yaml").write_text(fleet)
+
+    assert run(["estimate", QWEN3, "--fleet", str(tmp_path / "fleet.yaml")]) in (1, 64)
+    assert said in capsys.readouterr().err
 
 
 def test_an_unknown_architecture_is_said(tmp_path, capsys):
