@@ -196,5 +196,6 @@ def _engines(draft: Draft, about: Free, added: Added) -> Iterable[str]:
     if draft.engine != "llamacpp" and not added.on_cards:
         yield (
             f"Where there is no card, a GGUF build of it does better: llama.cpp serves that on CPUs, and "
-            f"{draft.engine} is made for cards. Look for one: llmgw model add OWNER/NAME-GGUF."
+            f"{draft.engine} is made for cards. Look for one: "
+            f"llmgw explore {draft.fields['name']} --format gguf"
         )

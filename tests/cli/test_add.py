@@ -9,7 +9,7 @@ import fleets
 import pytest
 
 from fakes.gguf_bytes import LLAMA, gguf_header, safetensors_header
-from fakes.hub import TOKEN, Sized
+from fakes.hub import TOKEN, Answer, Sized
 from fakes.upstream import Upstream
 from llmgw.catalog.check import read_lock, read_models
 from llmgw.cli.main import run
@@ -367,6 +367,42 @@ def test_a_gated_model_names_both_ways_out_and_is_added_with_a_token(desk, hub, 
     assert desk.run("model", "add", REPO, "--name", "m", "--token-file", str(token))[0] == Exit.DONE
 
 
+def test_a_token_of_the_environment_is_enough_and_written_nowhere(desk, hub, monkeypatch):
+    hub.put(REPO, {"m.gguf": SMALL}, gated="manual")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+    code, out, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert TOKEN not in out + desk.text("catalog/m.yaml") + desk.text("locks/m.yaml")
+    assert lock(desk, "m").gated
+
+
+@pytest.mark.parametrize(
+    ("answers", "about", "code", "what"),
+    [
+        ({"revision": [Answer(status=429, headers={"Retry-After": "90"})]}, {}, Exit.UNREACHABLE, "again in 90 s"),
+        ({"revision": [Answer(status=503)]}, {}, Exit.UNREACHABLE, "it answers 503"),
+        ({"revision": [Answer(page=b"<html>")]}, {}, Exit.PROBLEM, "does not answer as a hub does"),
+        ({"/tree/": [Answer(page=b'[{"type": "file"}]')]}, {}, Exit.PROBLEM, "does not answer as a hub does"),
+        ({"/resolve/": [Answer(page=b"<html>")]}, {}, Exit.REFUSED, "m.gguf: "),
+        ({}, {"private": True}, Exit.REFUSED, "has no such repository, or it is private"),
+        ({}, {"disabled": True}, Exit.REFUSED, "is disabled"),
+    ],
+)
+def test_a_hub_that_does_not_give_it_leaves_everything_as_it_was(desk, hub, answers, about, code, what):
+    hub.put(REPO, {"m.gguf": SMALL}, **about)
+    hub.answers.update(answers)
+
+    got, _, err = desk.run("model", "add", REPO, "--name", "m")
+
+    assert got == code
+    assert what in err
+    assert "next: " in err
+    assert "Traceback" not in err
+    assert desk.clean()
+
+
 def test_a_name_or_an_alias_that_is_taken_is_refused_with_its_line(desk, hub):
     hub.put(REPO, {"m.gguf": SMALL})
     desk.git.commit({"catalog/coder.yaml": b"name: coder\naliases: [code]\n"}, "another")
@@ -414,7 +450,10 @@ def test_safetensors_without_a_card_propose_a_gguf_build(desk, hub):
     weights = Sized(safetensors_header(), 600_000_000)
     hub.put("org/chat", {"model.safetensors": weights, "config.json": CONFIG})
 
-    assert "Where there is no card, a GGUF build of it does better" in desk.run("model", "add", "org/chat")[1]
+    _, out, _ = desk.run("model", "add", "org/chat")
+
+    assert "Where there is no card, a GGUF build of it does better" in out
+    assert "Look for one: llmgw explore chat --format gguf\n" in out
 
 
 def test_a_file_is_read_in_place(desk, tmp_path):
