@@ -9,7 +9,9 @@ from typing import Any
 from llmgw.cli.free import Free
 from llmgw.cli.render import count
 from llmgw.errors import Refused
-from llmgw.planning.added import ASSUMED_GBS, LEAST_CONTEXT, Draft, OnCards, most_context, ways_on_cards
+from llmgw.planning.added import Draft, OnCards, ways_on_cards
+from llmgw.planning.context import LEAST_CONTEXT, most_context
+from llmgw.planning.machines import Machine
 from llmgw.planning.speed import said as speed
 from llmgw.units import GIB, show_gib
 
@@ -52,7 +54,7 @@ def placed(draft: Draft, about: Free, context: int | None, *, cpu: bool) -> Adde
     if not cpu and ways:
         raise Refused(
             f"{draft.fields['name']} was not added to CPUs",
-            why=f"{_better(draft, ways[0])}, and the {draft.engine} of their nodes is for CPUs or missing",
+            why=f"{_better(draft, ways[0], about.host)}, and the {draft.engine} of their nodes is for CPUs or missing",
             do=f"give these nodes a {draft.engine} for cards, or have it on CPUs all the same: --cpu",
         )
     return _on_cpus(draft, about, wanted, context, ways)
@@ -61,8 +63,8 @@ def placed(draft: Draft, about: Free, context: int | None, *, cpu: bool) -> Adde
 def _on_cards(draft: Draft, way: OnCards, wanted: int) -> Added:
     offer = way.offer
     profile = draft.on_cards(offer, way.count)
-    gib = draft.host_gib(profile, way.context)
-    taken = draft.card_bytes(offer, way.count, way.context) or 0
+    need = draft.need(profile, offer.place(way.count), way.context)
+    gib, taken = need.host_bytes / GIB, need.card_bytes
     each = " on each" if way.count > 1 else ""
     notes = {
         "gpu": f"an estimate: {show_gib(taken)}{each} of its {show_gib(offer.memory_bytes)}",
@@ -84,7 +86,7 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
     most = wanted
     where = "CPUs"
     if host is not None:
-        room = host.memory_bytes
+        room = host.free_bytes
         most = most_context(lambda tokens: draft.host_gib(profile, tokens) * GIB <= room, wanted)
         where = f"the memory of {host.name}"
         if most < min(LEAST_CONTEXT, wanted):
@@ -103,8 +105,8 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
         "memory_gib": "an estimate, from the header",
         "cpu_cores": f"an estimate: half of {host.name}'s" if host else "an estimate: no node is known",
     }
-    rate = draft.cpu_speed()
-    tps = f", at {speed(rate)} (where memory gives {ASSUMED_GBS:.0f} GB/s, which is assumed)" if rate else ""
+    rate, basis = draft.cpu_speed(host)
+    tps = f", at {speed(rate)} ({basis})" if rate else ""
     takes = f"{gib:g} GiB of memory and {count(cores, 'core')}"
     what = f"{_runs(draft)} on CPUs, with a context of {most} tokens, {takes}{tps}."
     if not about.known:
@@ -112,7 +114,7 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
     elif not about.nodes:
         why = "No node of the fleet reports, so it is placed on CPUs."
     elif ways:
-        why = f"Warning: {_better(draft, ways[0])}; --cpu keeps it off them."
+        why = f"Warning: {_better(draft, ways[0], host)}; --cpu keeps it off them."
     else:
         why = f"It is on CPUs since {_no_card(about)}."
     return _added(draft, profile, most, wanted, gib, notes, [what, why], where, on_cards=False)
@@ -151,11 +153,11 @@ def _cards(way: OnCards) -> str:
     return f"{'one' if way.count == 1 else way.count} {way.offer.card_class}"
 
 
-def _better(draft: Draft, way: OnCards) -> str:
+def _better(draft: Draft, way: OnCards, host: Machine | None) -> str:
     """That cards would hold it: how many, and both speeds."""
-    free, there, here = way.offer.free, draft.card_speed(way.offer), draft.cpu_speed()
+    free, there, (here, basis) = way.offer.free, draft.card_speed(way.offer), draft.cpu_speed(host)
     at = f" at {speed(there)}" if there else " at a speed that is not known"
-    cpus = f"; CPUs would give {speed(here)} at an assumed {ASSUMED_GBS:.0f} GB/s" if here else ""
+    cpus = f"; CPUs would give {speed(here)} ({basis})" if here else ""
     return f"{free} {way.offer.card_class} {'are' if free > 1 else 'is'} free and would hold it{at}{cpus}"
 
 

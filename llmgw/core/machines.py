@@ -19,7 +19,8 @@ def machines(fleet: Fleet, classes: Mapping[str, str] = MappingProxyType({})) ->
 
     Args:
         fleet: the settled fleet.
-        classes: what profiles call a class of cards, by the word nodes report for it, where it is another.
+        classes: what profiles call each class of cards, by the word nodes report for it. Where there are any, a
+            profile may ask for no other. Empty: they are called as nodes report them.
     """
     found = []
     for name, room in sorted(Rooms(fleet).all.items()):
@@ -28,9 +29,9 @@ def machines(fleet: Fleet, classes: Mapping[str, str] = MappingProxyType({})) ->
             continue
         whole = Counter(kind for kind, _ in room.order.values())
         cards = tuple(
-            Cards(classes.get(kind.card_class, kind.card_class), card_of(kind), count, len(room.free[kind]))
+            Cards(called, card_of(kind), count, len(room.free[kind]))
             for kind, count in sorted(whole.items())
-            if not kind.slice
+            if (called := classes.get(kind.card_class, "" if classes else kind.card_class)) and not kind.slice
         )
         found.append(replace(machine_of(name, has), free_bytes=max(room.memory_bytes, 0), cards=cards))
     return tuple(found)

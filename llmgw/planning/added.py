@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import ceil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from llmgw.catalog.lock import Lock
 from llmgw.catalog.model import Model
-from llmgw.errors import OperatorError
-from llmgw.planning import vllm
-from llmgw.planning.cards import Card, find, usable
-from llmgw.planning.claim import STEP_GIB, claimed_gib, options_of
-from llmgw.planning.fit import shortages
-from llmgw.planning.memory import estimate
+from llmgw.planning.cards import Card
+from llmgw.planning.claim import options_of
+from llmgw.planning.context import LEAST_CONTEXT, most_context
+from llmgw.planning.llama_options import LlamaOptions
+from llmgw.planning.machines import Machine
+from llmgw.planning.need import CPU, Files, Need, Place, need
 from llmgw.planning.shape import ModelShape
-from llmgw.planning.speed import card_tps, class_of, cpu_bytes, cpu_tps
+from llmgw.planning.ways import counts, speed_of
 from llmgw.units import GIB
-
-STEP_TOKENS = 256
-"""A context that is lowered is a multiple of this: engines round to it themselves."""
-LEAST_CONTEXT = 4096
-"""A place with room for fewer tokens does not hold a model that has more."""
-ASSUMED_GBS = 40.0
-"""Of a host's memory: two channels of DDR4, the least that servers have. No node reports its own."""
-CPU_BATCH_TOKENS = 2048
-"""What vLLM works on at a time where no card says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +25,8 @@ class Offer:
 
     card_class: str
     """As a profile writes it."""
-    product: str
-    vendor: str
-    memory_bytes: int
-    capability: str
+    card: Card
+    """The smallest of them: what fits there fits on the others."""
     free: int
     """In the whole fleet."""
     together: int
@@ -48,23 +36,14 @@ class Offer:
     runs: bool = True
     """Whether a node that has one has the engine for it, or no node has the engine at all."""
 
+    def place(self, count: int) -> Place:
+        """So many of them."""
+        return Place(self.card, count, self.card_class)
+
     @property
-    def card(self) -> Card:
-        """As the table of cards knows it, with what its driver says."""
-        capability = float(self.capability) if self.capability.replace(".", "", 1).isdigit() else None
-        known = find(self.product, self.memory_bytes)
-        if known is None:
-            return Card(self.vendor, self.product, self.memory_bytes, 0.0, capability, "", bf16=True, shared=False)
-        return replace(known, memory_bytes=self.memory_bytes, capability=capability or known.capability)
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What is left on the node that has most of it."""
-
-    name: str
-    memory_bytes: int
-    cores: int
+    def memory_bytes(self) -> int:
+        """Of one card."""
+        return self.card.memory_bytes or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,39 +76,32 @@ class Draft:
         """The profile that runs it without a card."""
         return {"name": "cpu", "engine": self.engine, "replicas": self.replicas, "cpu_cores": cores}
 
-    def host_gib(self, profile: Mapping[str, Any], context: int) -> float:
-        """GiB of host memory that a replica reserves."""
-        if self.engine != "llamacpp" and "gpu" not in profile:
-            options = vllm.VllmOptions(context=context)
-            cache = vllm.request_bytes(self.shape, options, context=context, batch_tokens=CPU_BATCH_TOKENS)
-            return ceil((self.bytes + cache + vllm.HOST_BYTES) / GIB / STEP_GIB) * STEP_GIB
-        model = self.model(profile, context)
-        return claimed_gib(model, model.profiles[0], self.lock) or 0.0
+    @property
+    def files(self) -> Files:
+        """What its engine is given."""
+        return Files(self.fields["name"], self.shape, self.bytes)
 
-    def card_bytes(self, offer: Offer, count: int, context: int) -> int | None:
-        """Of the fullest of so many cards, or None where it does not fit there."""
-        profile = self.on_cards(offer, count)
-        if self.host_gib(profile, context) * GIB > offer.host_bytes:
-            return None
-        if self.engine != "llamacpp":
-            laid = vllm.fit(self.shape, self.bytes, vllm.VllmOptions(context=context, cards=count), offer.card)
-            return None if laid.problems else laid.claimed
+    def need(self, profile: Mapping[str, Any], place: Place, context: int) -> Need:
+        """What a replica takes of a place."""
         model = self.model(profile, context)
-        room = (usable(offer.memory_bytes, apple=offer.vendor == "apple"),) * count
-        try:
-            found = estimate(self.shape, self.bytes, options_of(model, model.profiles[0]), free=room)
-        except OperatorError:
-            return None
-        return None if shortages(found, cards=room) else max(found.by_card, default=0)
+        return need(self.files, self.engine, place, options_of(model, model.profiles[0]))
+
+    def host_gib(self, profile: Mapping[str, Any], context: int) -> float:
+        """GiB of host memory that a replica reserves without a card."""
+        return self.need(profile, CPU, context).host_bytes / GIB
+
+    def on_offer(self, offer: Offer, count: int, context: int) -> Need | None:
+        """What it takes of so many cards and of their node, or None where it does not fit there."""
+        taken = self.need(self.on_cards(offer, count), offer.place(count), context)
+        return taken if taken.starts and taken.host_bytes <= offer.host_bytes else None
 
     def card_speed(self, offer: Offer) -> float | None:
         """Tokens a second of one reply, or None where nothing is known of the card."""
-        gbs = offer.card.bandwidth_gbs
-        return card_tps(self.shape, self.bytes, class_of(offer.card), bandwidth_gbs=gbs)
+        return speed_of(self.files, self.engine, offer.place(1), LlamaOptions(), None)[0]
 
-    def cpu_speed(self) -> float | None:
-        """Tokens a second of one reply on a host with `ASSUMED_GBS`."""
-        return cpu_tps(cpu_bytes(self.shape, self.bytes), all_gbs=ASSUMED_GBS)
+    def cpu_speed(self, host: Machine | None) -> tuple[float | None, str]:
+        """Tokens a second of one reply on the CPU of a node, and what that rests on."""
+        return speed_of(self.files, self.engine, CPU, LlamaOptions(), host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,33 +132,9 @@ def ways_on_cards(draft: Draft, offers: Iterable[Offer], wanted: int) -> list[On
     least = min(LEAST_CONTEXT, wanted)
     found = []
     for offer in offers:
-        for count in _counts(offer.together):
-            if draft.card_bytes(offer, count, least) is not None:
-                most = most_context(lambda c, o=offer, n=count: draft.card_bytes(o, n, c) is not None, wanted)  # type: ignore[misc]
+        for count in counts(draft.engine, offer.together):
+            if draft.on_offer(offer, count, least) is not None:
+                most = most_context(lambda c, o=offer, n=count: draft.on_offer(o, n, c) is not None, wanted)  # type: ignore[misc]
                 found.append(OnCards(offer, count, most, most < wanted))
                 break
     return sorted(found, key=lambda way: way.rank)
-
-
-def most_context(fits: Callable[[int], bool], wanted: int) -> int:
-    """The most tokens that fit, up to what is wanted; 0: none do.
-
-    Args:
-        fits: whether so many tokens do; fewer always do where more do.
-        wanted: more are not asked for.
-    """
-    if fits(wanted):
-        return wanted
-    low, high = 0, (wanted - 1) // STEP_TOKENS
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle * STEP_TOKENS) else (low, middle - 1)
-    return low * STEP_TOKENS
-
-
-def _counts(together: int) -> Iterable[int]:
-    """How many cards are tried: powers of two, into which heads divide, up to what one node has free."""
-    count = 1
-    while count <= together:
-        yield count
-        count *= 2

@@ -22,6 +22,7 @@ from llmgw.planning.need import CPU, Files, Need, Place, need
 from llmgw.planning.offload import offloads
 from llmgw.planning.remedies import Remedy, remedies_of
 from llmgw.planning.speed import (
+    CPU_SHARE,
     card_tps,
     class_of,
     cpu_bytes,
@@ -267,7 +268,8 @@ def _way(
     else:
         state = State.NO_ENGINE if could else State.NO
     on = free or having or could or near
-    tps, basis, quickest = _speed(files, engine, place, options, on)
+    quickest = min(on, key=lambda m: (-m.read_gbs(), m.name), default=None)
+    tps, basis = speed_of(files, engine, place, options, quickest)
     cures: tuple[Remedy, ...] = ()
     if state is State.NO and wish.cures:
         others = [p for p in packings if p.shape.format == files.shape.format and p.name != files.name]
@@ -329,25 +331,27 @@ def _short(taken: Need, near: Sequence[Machine]) -> tuple[Short, ...]:
     return (*taken.short, *on_host)
 
 
-def _speed(
-    files: Files, engine: str, place: Place, options: LlamaOptions, on: Sequence[Machine]
-) -> tuple[float | None, str, Machine | None]:
-    """Tokens a second on the quickest of some machines, what that rests on, and which it is."""
-    if not on:
-        return None, "", None
-    machine = min(on, key=lambda m: (-m.read_gbs(), m.name))
-    rate = machine.read_gbs()
-    host = (
-        f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
-        if machine.memory_gbs is None
-        else f"memory measured on {machine.name}"
-    )
+def speed_of(
+    files: Files, engine: str, place: Place, options: LlamaOptions, machine: Machine | None
+) -> tuple[float | None, str]:
+    """Tokens a second of one reply, and what that rests on.
+
+    Args:
+        files: of the model.
+        engine: that runs it.
+        place: where.
+        options: with what of it is left to the CPU.
+        machine: whose CPU and memory it is. None: one of which nothing is known.
+    """
+    rate, host = CPU_SHARE * ASSUMED_GBS, f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
+    if machine is not None and machine.memory_gbs is not None:
+        rate, host = machine.read_gbs(), f"memory measured on {machine.name}"
     if place.card is None:
-        return reading_tps(cpu_bytes(files.shape, files.bytes), rate), host, machine
+        return reading_tps(cpu_bytes(files.shape, files.bytes), rate), host
     speed, gbs = class_of(place.card), place.card.bandwidth_gbs
     if engine in DIVIDED and place.count > 1:
         tps = tensor_split_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, cards=place.count)
-        return tps, "the card's class", machine
+        return tps, "the card's class"
     left = host_read_bytes(files.shape, files.bytes, options)
     tps = card_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, host_bytes=left, host_gbs=rate)
-    return tps, f"the card's class{f', and {host}' if left else ''}", machine
+    return tps, f"the card's class{f', and {host}' if left else ''}"

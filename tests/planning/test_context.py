@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmgw.planning.added import STEP_TOKENS, most_context
+from llmgw.planning.context import STEP_TOKENS, most_context
 
 
 @given(wanted=st.integers(1, 1 << 20), room=st.integers(0, 1 << 20))
