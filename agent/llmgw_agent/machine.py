@@ -61,6 +61,7 @@ class Machine:
             memory_used_by_others_bytes=host.used_by_others(self._host, own, self._settings.reserve_bytes),
             processes=self._holders,
             disk_free_bytes=self._host.disk_free_bytes,
+            weights_id=self._host.weights_id,
             cards=self._cards.cards,
             card_problem=self._cards.problem,
             engines=tuple(sorted(self._engines)),

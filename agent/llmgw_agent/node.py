@@ -56,6 +56,7 @@ class Node:
             settings.weights,
             pool=Connections(ssl_context=tls.context(settings.ca_file)),
             in_use=lambda: {r.runs_as.version for r in self._holding()},
+            writer=lineage.instance(lineage.owner(settings.node, settings.state)),
         )
         self._records = Records(settings.state / "replicas")
         adapters: list[Adapter] = [LlamaCpp()]
@@ -128,6 +129,7 @@ class Node:
                 group.create_task(self._keep_to_orders())
                 group.create_task(self._tell_progress())
                 group.create_task(self._keep_on_disk())
+                group.create_task(self._watch_weights())
         except BaseExceptionGroup as group:
             # What a person can act on is said so, and not as a bug with its traceback.
             if (refused := group.subgroup(Refused)) is not None:
@@ -228,6 +230,16 @@ class Node:
             for replica in self.replicas.values():
                 replica.keep_on_disk()
             await asyncio.sleep(DISK_EVERY_S)
+
+    async def _watch_weights(self) -> None:
+        """Find what an agent that shares the folder of weights has brought or taken away."""
+        while True:
+            await asyncio.sleep(DISK_EVERY_S)
+            try:
+                if await self.weights.look_again():
+                    self._changed()
+            except OSError as e:
+                LOG.warning("the weights cannot be looked at", extra={"why": str(e)})
 
     async def _tell_progress(self) -> None:
         while True:

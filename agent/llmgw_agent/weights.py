@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
-import re
+import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,19 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from llmgw_agent import durable
+from llmgw_agent import durable, folder_id
 from llmgw_agent.dossier import Fault
 from llmgw_agent.fetch.download import Connections, DownloadCancelled, DownloadFailed, download
 from llmgw_agent.protocol import HeldVersion, Progress, VersionOrder, WeightFile
+from llmgw_agent.version_folder import MARKER, NAME, check_names, content, whole, whole_ones
 
 LOG = logging.getLogger(__name__)
 
-MARKER = ".llmgw-complete"
-"""Written last into a version's folder: without it the folder is not whole, whatever it holds."""
 INCOMING = ".incoming"
 TRASH = ".trash"
+
+AHEAD = "prefetch"
+"""The action of a version that nothing here needs yet."""
 
 AT_ONCE = 4
 """Versions fetched at the same time."""
@@ -37,9 +39,6 @@ STALL_S = 60.0
 AGAIN_AFTER_S = 60.0
 """Before a version that is only to be held is fetched again after a passing failure."""
 SPACE_SHARE = 1.05
-
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-PATH = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9._+-]*(/[A-Za-z0-9+_-][A-Za-z0-9._+-]*){0,3}")
 
 
 @dataclass
@@ -59,18 +58,24 @@ class Arrival:
 class Weights:
     """The versions on this node."""
 
-    def __init__(self, root: Path, *, pool: Connections, in_use: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, root: Path, *, pool: Connections, in_use: Callable[[], Collection[str]], writer: str = "w"
+    ) -> None:
         """Look at what is there.
 
         Args:
-            root: the folder of the weights; made if it is not there.
+            root: the folder of the weights; made if it is not there. Agents of other nodes may share it.
             pool: connections to the mirror.
             in_use: keys of the versions some engine runs on.
+            writer: tells this agent from the others: no two write into one file.
         """
-        self.root, self._pool, self._in_use = root, pool, in_use
+        self.root, self._pool, self._in_use, self._writer = root, pool, in_use, writer
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="weights")
         self._arrivals: dict[str, Arrival] = {}
         self._held: dict[str, int] = {}
+        self._id = ""
+        self._spare: list[str] = []
+        """Keys of what may go where room is needed, the first first."""
         self.look()
         for left in (root / TRASH).iterdir():
             self._threads.submit(shutil.rmtree, left, ignore_errors=True)
@@ -79,12 +84,20 @@ class Weights:
         """See what is here, at the beginning and when the folder has become another. Raises OSError."""
         for folder in (self.root, self.root / INCOMING, self.root / TRASH):
             folder.mkdir(parents=True, exist_ok=True)
-        self._held.clear()
-        for marker in self.root.glob(f"[!.]*/[!.]*/{MARKER}"):
-            # One that no order could name is none, and its name might not even be text.
-            named = NAME.fullmatch(marker.parent.name) and NAME.fullmatch(marker.parent.parent.name)
-            if named and (files := whole(marker.parent)):
-                self._held[f"{marker.parent.parent.name}/{marker.parent.name}"] = sum(f.bytes for f in files)
+        folder_id.mark(self.root)
+        self._id = folder_id.of(self.root)
+        self._held = whole_ones(self.root)
+
+    async def look_again(self) -> bool:
+        """See what other agents have brought here or taken away. Whether anything is different."""
+        before = dict(self._held)
+        same, found = await asyncio.to_thread(lambda: (folder_id.of(self.root) == self._id, whole_ones(self.root)))
+        # Another folder, most likely since the disk is unmounted, says nothing of what this one
+        # holds; and what this agent itself brought or took away meanwhile is known better here.
+        if not same or found == before or self._held != before:
+            return False
+        self._held = found
+        return True
 
     def report(self) -> tuple[HeldVersion, ...]:
         """Every version here, whole or not, sorted."""
@@ -117,14 +130,30 @@ class Weights:
 
     def obey(self, orders: Iterable[VersionOrder]) -> None:
         """Fetch what should be here, remove what may go. A version that is not spoken of stays as it is."""
+        orders = tuple(orders)
+        self._spare = [o.key for o in orders if o.action == "spare" and o.key in self._held]
         for order in orders:
             if order.action == "may_remove":
                 try:
                     self._remove(order)
                 except OSError as e:
                     LOG.warning("%s cannot be removed", order.key, extra={"why": str(e)})
-            elif order.key not in self._held and self._worth_trying(order):
+            elif order.action == "hold" and order.key not in self._held and self._worth_trying(order):
                 self._begin(order)
+        self._fetch_ahead([o for o in orders if o.action == AHEAD])
+
+    def _fetch_ahead(self, orders: list[VersionOrder]) -> None:
+        """One at a time, and only while nothing is on its way that is to be here: that has the line for itself."""
+        under_way = [a for a in self._arrivals.values() if not a.fault]
+        busy = any(a.order.action != AHEAD for a in under_way)
+        for arrival in under_way:
+            if arrival.order.action == AHEAD and (busy or arrival.order not in orders):
+                arrival.unwanted.set()
+        if under_way:
+            return
+        worth = (o for o in orders if o.key not in self._held and self._worth_trying(o))
+        if (order := next(worth, None)) is not None:
+            self._begin(order)
 
     async def folder(self, order: VersionOrder) -> Path:
         """The folder of a whole version, fetched first when it is not here. Whoever asks meanwhile joins.
@@ -159,6 +188,9 @@ class Weights:
     def _folder(self, order: VersionOrder) -> Path:
         return self.root / order.name / order.version
 
+    def _incoming(self, order: VersionOrder) -> Path:
+        return self.root / INCOMING / f"{order.name}@{order.version}-{content(order.files)}.{self._writer}"
+
     def _begin(self, order: VersionOrder) -> Arrival:
         before = self._arrivals.get(order.key)
         arrival = Arrival(order, sum(f.bytes for f in order.files))
@@ -178,6 +210,8 @@ class Weights:
             self._held[order.key] = await loop.run_in_executor(self._threads, self._fetch, arrival)
         except DownloadCancelled:
             arrival.fault = _fault(order, "it is not wanted any more", "nothing")
+            if order.action == AHEAD and self._arrivals.get(order.key) is arrival:
+                del self._arrivals[order.key]  # it waits for its turn, and has not failed
         except DownloadFailed as e:
             arrival.fault, arrival.lasting = _fault(order, f"{e.what}, {e.why}", e.do), e.lasting
         except OSError as e:
@@ -190,10 +224,23 @@ class Weights:
 
     def _fetch(self, arrival: Arrival) -> int:
         """Bring one version here; in a thread. The bytes it has."""
+        try:
+            return self._fetch_here(arrival)
+        except (OSError, DownloadFailed):
+            # Another agent that shares this folder may have been quicker, and then it is here.
+            order = arrival.order
+            there = whole(self._folder(order))
+            if not there or set(there) != set(order.files):
+                raise
+            self._throw_away(self._incoming(order))
+            return sum(f.bytes for f in there)
+
+    def _fetch_here(self, arrival: Arrival) -> int:
         order = arrival.order
-        _check_names(order)
+        check_names(order)
         final = self._folder(order)
-        there = whole(final)
+        # Looked at in this order: what another agent publishes in between is seen to be whole.
+        exists, there = final.exists(), whole(final)
         if there and (not order.files or set(there) == set(order.files)):
             return sum(f.bytes for f in there)
         if not order.files or not order.sources:
@@ -204,25 +251,45 @@ class Weights:
         if there and order.key in self._in_use():
             why = "this node runs other files under that name and version"
             raise _fault(order, why, "give a new build a new version")
-        incoming = self.root / INCOMING / f"{order.name}@{order.version}-{_content(order.files)}"
-        if final.exists():
+        incoming = self._incoming(order)
+        if exists:
             # Copied by hand, or damaged: what is right of it is kept, since every byte is checked.
             if incoming.exists():
                 self._throw_away(incoming)
             final.rename(incoming)
             (incoming / MARKER).unlink(missing_ok=True)
-        self._check_space(arrival, incoming)
+        self._make_space(arrival, incoming)
         for file in sorted(order.files):
             self._one(arrival, file, incoming)
         self._publish(order, incoming, final)
         return arrival.total_bytes
 
-    def _check_space(self, arrival: Arrival, incoming: Path) -> None:
-        have = sum(f.stat().st_size for f in incoming.rglob("*") if f.is_file())
-        short = int((arrival.total_bytes - have) * SPACE_SHARE) - shutil.disk_usage(self.root).free
+    def _make_space(self, arrival: Arrival, incoming: Path) -> None:
+        """See that there is room, where need be by letting go of what is spare."""
+        short = self._short(arrival, incoming)
+        if short > 0:
+            for left in (self.root / TRASH).iterdir():
+                shutil.rmtree(left, ignore_errors=True)  # now, and not in its time
+            short = self._short(arrival, incoming)
+        while short > 0 and arrival.order.action != AHEAD and self._spare:
+            self._let_go(self._spare.pop(0), arrival.order.key)
+            short = self._short(arrival, incoming)
         if short > 0:
             why = f"the disk of {self.root} is {short / 10**9:.1f} GB short"
             raise DownloadFailed("disk full", why=why, do="free space there", cause="disk_full", lasting=False)
+
+    def _short(self, arrival: Arrival, incoming: Path) -> int:
+        have = sum(f.stat().st_size for f in incoming.rglob("*") if f.is_file())
+        return int((arrival.total_bytes - have) * SPACE_SHARE) - shutil.disk_usage(self.root).free
+
+    def _let_go(self, key: str, wanted: str) -> None:
+        folder = self.root / key
+        if key in self._in_use() or not folder.exists():
+            return
+        LOG.info("%s is removed: nothing refers to it, and %s has no room", key, wanted)
+        self._held.pop(key, None)
+        away = self._away(folder)
+        shutil.rmtree(away, ignore_errors=True)
 
     def _one(self, arrival: Arrival, file: WeightFile, incoming: Path) -> None:
         """One file, from the first source that has it right."""
@@ -276,7 +343,9 @@ class Weights:
         durable.sync_folder(final.parent)
         durable.sync_folder(self.root)
         for old in (self.root / INCOMING).glob(f"{order.name}@{order.version}-*"):
-            self._throw_away(old)
+            # What another agent still writes is left to it: it finds that this one was quicker.
+            if old.name.rpartition("-")[2].partition(".")[2] in ("", self._writer):
+                self._throw_away(old)
 
     def _remove(self, order: VersionOrder) -> None:
         if order.key in self._in_use() or not NAME.fullmatch(order.name) or not NAME.fullmatch(order.version):
@@ -294,20 +363,13 @@ class Weights:
 
     def _throw_away(self, folder: Path) -> None:
         """Gone at once by name; its bytes follow in a thread."""
-        away = self.root / TRASH / f"{folder.name}-{time.monotonic_ns()}"
-        folder.rename(away)
-        self._threads.submit(shutil.rmtree, away, ignore_errors=True)
+        self._threads.submit(shutil.rmtree, self._away(folder), ignore_errors=True)
 
-
-def whole(folder: Path) -> tuple[WeightFile, ...] | None:
-    """The files of a version that is complete, or None. Sizes are compared; sums were, when it came."""
-    try:
-        files = durable.decode((folder / MARKER).read_bytes(), tuple[WeightFile, ...])
-        if files and all((folder / f.path).stat().st_size == f.bytes for f in files):
-            return files
-    except (OSError, ValueError):  # a name with a NUL in it is a ValueError, and so is Damaged
-        pass
-    return None
+    def _away(self, folder: Path) -> Path:
+        away = self.root / TRASH / f"{folder.name}-{secrets.token_hex(8)}"
+        with suppress(FileNotFoundError):  # another agent took it away
+            folder.rename(away)
+        return away
 
 
 def in_place(path: str, allow: Collection[str]) -> Path:
@@ -339,21 +401,6 @@ def _broken(arrival: Arrival, task: asyncio.Future[None]) -> None:
 
 def _fault(order: VersionOrder, why: str, do: str) -> Fault:
     return Fault("weights", f"{order.key} is not on this node", why=why, do=do)
-
-
-def _content(files: Iterable[WeightFile]) -> str:
-    """Names the content, so that a part is never continued with another's bytes."""
-    return hashlib.sha256(msgspec.json.encode(sorted(files))).hexdigest()[:16]
-
-
-def _check_names(order: VersionOrder) -> None:
-    """Refuse what would leave its folder, or be two files that are one on some disks."""
-    bad = [n for n in (order.name, order.version) if not NAME.fullmatch(n)]
-    bad += [f.path for f in order.files if not PATH.fullmatch(f.path) or len(f.path) > 200]
-    folded = [f.path.casefold() for f in order.files]
-    if bad or len(set(folded)) != len(folded):
-        why = f"{bad[0]!r} is no name for a file here" if bad else "two of its files have one name"
-        raise Fault("weights", "a version was refused", why=why, do="rename it at the source")
 
 
 def _stay(url: str, source: str) -> None:

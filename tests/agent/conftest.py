@@ -6,8 +6,10 @@ import logging
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from fakes.agents import QUICK, Agents
+from fakes.byte_port import Mirror
 from fakes.control import FakeControl
 from llmgw_agent import process
 from llmgw_agent.settings import Settings
@@ -51,3 +53,18 @@ async def agents(tmp_path, control):
     await agents.stop()
     for pid, marker in agents.processes().items():
         process.strike(pid, marker)
+
+
+@pytest.fixture
+async def mirror():
+    mirror = Mirror()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", mirror.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    mirror.base = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
+    yield mirror
+    mirror.gate.set()
+    await runner.cleanup()

@@ -3,65 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
+from fakes.byte_port import BYTES, order
 from fakes.waiting import until
 from llmgw_agent.dossier import Fault
 from llmgw_agent.fetch.line import Connections
 from llmgw_agent.protocol import VersionOrder, WeightFile
 from llmgw_agent.weights import Weights, in_place
-
-BYTES = b"GGUF" + bytes(range(256)) * 4000
-
-
-class Mirror:
-    """A byte listener on a real socket, that counts what it is asked."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str]] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.redirect = ""
-        self.base = ""
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append((request.path, request.headers.get("Range", "")))
-        if self.redirect:
-            raise web.HTTPFound(self.redirect)
-        body = self.files.get(request.path)
-        if body is None:
-            return web.Response(status=404)
-        start = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
-        headers = {"Content-Length": str(len(body) - start)}
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        response = web.StreamResponse(status=206 if start else 200, headers=headers)
-        await response.prepare(request)
-        half = (len(body) - start) // 2
-        await response.write(body[start : start + half])
-        await self.gate.wait()
-        await response.write(body[start + half :])
-        return response
-
-
-@pytest.fixture
-async def mirror():
-    mirror = Mirror()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", mirror.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    mirror.base = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
-    yield mirror
-    mirror.gate.set()
-    await runner.cleanup()
 
 
 @pytest.fixture
@@ -76,16 +27,6 @@ async def weights(tmp_path):
     yield make
     for one in made:
         await one.close()
-
-
-def order(mirror: Mirror, *, name="coder", version="v1", action="hold", **files: bytes) -> VersionOrder:
-    """An order for these files, which the mirror then has."""
-    listed = []
-    for key, body in (files or {"m.gguf": BYTES}).items():
-        path = key.replace("__", "/")
-        mirror.files[f"/{name}/{version}/{path}"] = body
-        listed.append(WeightFile(path, len(body), hashlib.sha256(body).hexdigest()))
-    return VersionOrder(name, version, action, tuple(listed), (f"{mirror.base}{name}/{version}/",))
 
 
 async def test_a_version_is_fetched_whole_and_marked(weights, mirror):

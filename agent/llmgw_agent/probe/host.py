@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
+from llmgw_agent import folder_id
+
 _MIB = 1 << 20
 _GIB = 1 << 30
 
@@ -23,6 +25,8 @@ class Host(Struct, frozen=True):
     """Rounded to 64 MiB: less is noise, and would make every report a new one."""
     disk_free_bytes: int | None
     """On the filesystem of the weights, rounded to 64 MiB. None: it could not be read."""
+    weights_id: str = ""
+    """Which folder of weights that is. Empty is unknown."""
 
 
 def look(weights: Path) -> Host:
@@ -35,6 +39,7 @@ def look(weights: Path) -> Host:
         memory_bytes=memory.total,
         memory_used_bytes=_rounded(memory.total - memory.available),
         disk_free_bytes=_free(weights),
+        weights_id=folder_id.of(weights),
     )
 
 
