@@ -17,12 +17,20 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-TOOLS = {"needs_git": "git", "needs_nginx": "nginx", "needs_systemd_analyze": "systemd-analyze"}
+TOOLS = {
+    "needs_git": "git",
+    "needs_gpg": "gpg",
+    "needs_nginx": "nginx",
+    "needs_sshd": "sshd",
+    "needs_systemd_analyze": "systemd-analyze",
+}
+PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
+"""sshd is where only root looks."""
 
 
 def pytest_collection_modifyitems(config, items):
     """A test that needs a program is left out, and said, where the program is missing; in CI it fails instead."""
-    missing = {marker: tool for marker, tool in TOOLS.items() if shutil.which(tool) is None}
+    missing = {marker: tool for marker, tool in TOOLS.items() if shutil.which(tool, path=PLACES) is None}
     if os.environ.get("LLMGW_ALL_TOOLS") and missing:
         pytest.exit(f"missing here: {', '.join(sorted(missing.values()))}; .ci/run installs them", returncode=1)
     for item in items:

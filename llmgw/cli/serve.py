@@ -7,10 +7,13 @@ import logging
 import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import typer
 
 from llmgw.net.listen import parse_address
+from llmgw.sources.access import Access, OnRewrite, Verify
 from llmgw_agent.log import setup
 
 log = logging.getLogger("llmgw")
@@ -19,7 +22,13 @@ Level = Annotated[str, typer.Option("--log-level", help="debug, info, warning or
 
 
 def control(
-    repo: Annotated[str, typer.Option(help="The fleet's repository: a path, file:// or http(s)://.")],
+    repo: Annotated[
+        list[str],
+        typer.Option(
+            help="The fleet's repository: a path, file://, http(s):// or ssh. May be repeated: the next is followed "
+            "while the ones before are away. The status goes to the first."
+        ),
+    ],
     cluster: Annotated[str, typer.Option(help="The fleet's name, as server.yaml has it.")],
     state: Annotated[Path, typer.Option(help="A folder for caches; nothing in it is missed.")],
     branch: Annotated[str, typer.Option(help="The branch that is followed.")] = "main",
@@ -28,7 +37,30 @@ def control(
     ] = False,
     listen: Annotated[str, typer.Option(help="HOST:PORT for agents, gateways and operators.")] = "127.0.0.1:8083",
     local_keys: Annotated[Path | None, typer.Option(help="Hashes of keys that are not in server.yaml.")] = None,
-    git_token_file: Annotated[Path | None, typer.Option(help="Holds the token for the repository.")] = None,
+    git_token_file: Annotated[
+        Path | None, typer.Option(help="Holds the token for the repository. Or LLMGW_GIT_TOKEN.")
+    ] = None,
+    git_ssh_key_file: Annotated[Path | None, typer.Option(help="The private key for a repository over ssh.")] = None,
+    git_known_hosts: Annotated[
+        Path | None, typer.Option(help="Keys of the hosts that are believed over ssh; else those that ssh knows.")
+    ] = None,
+    git_proxy: Annotated[
+        str | None, typer.Option(help="Where http(s) goes through. Or HTTPS_PROXY and NO_PROXY.")
+    ] = None,
+    verify: Annotated[
+        Verify, typer.Option(help="Whose signature a commit needs: the last one's, or every one's since the last.")
+    ] = Verify.OFF,
+    signers: Annotated[
+        list[Path] | None,
+        typer.Option(help="Whose signatures count: allowed signers of ssh, or OpenPGP public keys. May be repeated."),
+    ] = None,
+    revoked_signers: Annotated[Path | None, typer.Option(help="SSH keys that count no more.")] = None,
+    on_rewrite: Annotated[
+        OnRewrite, typer.Option(help="Whether a branch whose history was made anew is followed.")
+    ] = OnRewrite.FOLLOW,
+    hook_secret_file: Annotated[
+        Path | None, typer.Option(help="Holds what git servers sign their calls of /hooks/git with.")
+    ] = None,
     mirror_key_file: Annotated[Path | None, typer.Option(help="Holds the key for the mirror's API.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate to listen with.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
@@ -38,17 +70,29 @@ def control(
 ) -> None:
     """Run control: follow the repository, and make the fleet as it asks."""
     from llmgw.control.app import DEFAULT_PORT, ControlConfig, serve
+    from llmgw.sources.signatures import Signers
 
     setup(log_level)
     config = ControlConfig(
-        repo=repo,
+        repo=repo[0],
+        also=tuple(repo[1:]),
         cluster=cluster,
         state=state,
         branch=branch,
         mode="worktree" if worktree else "head",
         listen=parse_address(listen, port=DEFAULT_PORT),
         local_keys=local_keys,
-        git_token_file=git_token_file,
+        access=Access(
+            token_file=git_token_file,
+            token=os.environ.get("LLMGW_GIT_TOKEN") or None,
+            proxy=git_proxy or _proxy(repo[0]),
+            ssh_key_file=git_ssh_key_file,
+            known_hosts_file=git_known_hosts,
+        ),
+        verify=verify,
+        signers=Signers(tuple(signers or ()), revoked_signers) if signers else None,
+        on_rewrite=on_rewrite,
+        hook_secret_file=hook_secret_file,
         mirror_key_file=mirror_key_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
@@ -56,6 +100,14 @@ def control(
         poll_s=poll,
     )
     asyncio.run(serve(config, ready=lambda at: _listening("control", at)))
+
+
+def _proxy(repo: str) -> str | None:
+    """Where the environment has this address go through, as other programs take it."""
+    parts = urlsplit(repo)
+    if parts.scheme not in ("http", "https") or proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def gateway(

@@ -183,7 +183,8 @@ def _folders(known: Process, values: dict[str, Any]) -> Iterator[str]:
     """What of the disk the process sees, and where it may write."""
     own = Path("/var/lib") / known.writable
     writes = [path for path in (values[known.writes],) if path != own and own not in path.parents]
-    repo = local_path(values["repo"]) if "repo" in values else None
+    # The status is written to the first; the others are only read.
+    repo = local_path(values["repo"][0]) if values.get("repo") else None
     if repo is not None:
         writes.append(repo)
     if writes:

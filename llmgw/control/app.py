@@ -12,25 +12,31 @@ import logging
 import signal
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
 
 from llmgw.control.callers import CallerId, LocalKeys, Role, callers, read_local, sha256_of
 from llmgw.control.follow import Followed, Follower
+from llmgw.control.hooks import Hooks
 from llmgw.control.loop import Loop
 from llmgw.control.operators import Operators
 from llmgw.control.tables import Tables
 from llmgw.control.writer import LOOK_S, Writer
 from llmgw.core.memory import Memory
+from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
 from llmgw.net.clock import steady
 from llmgw.net.listen import is_loopback
 from llmgw.net.port import IDLE_S, Port
+from llmgw.sources.access import Access, OnRewrite, Verify
+from llmgw.sources.admission import Admission
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
-from llmgw.sources.git import local_path, open_source
+from llmgw.sources.git import Source, local_path, open_source
+from llmgw.sources.several import Several
+from llmgw.sources.signatures import Signers
 from llmgw.sources.status_branch import StatusBranch
 from llmgw.sources.status_files import Recorded, from_files, observed, remembered
 
@@ -58,7 +64,15 @@ class ControlConfig:
     """head | worktree: what is committed, or the files as they are."""
     listen: tuple[str, int] = ("127.0.0.1", DEFAULT_PORT)
     local_keys: Path | None = None
-    git_token_file: Path | None = None
+    also: tuple[str, ...] = ()
+    """Other places of the repository, followed in this order while the ones before are away."""
+    access: Access = field(default_factory=Access)
+    """To the repository, wherever it is."""
+    verify: Verify = Verify.OFF
+    signers: Signers | None = None
+    on_rewrite: OnRewrite = OnRewrite.FOLLOW
+    hook_secret_file: Path | None = None
+    """Holds what git servers sign their calls of `/hooks/git` with. None: it is not served."""
     mirror_key_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -118,8 +132,29 @@ def _recorded(config: ControlConfig) -> tuple[Recorded | None, str]:
     return None, commit
 
 
+def _source(config: ControlConfig, last: Wanted | None) -> Source:
+    """The repository, in all its places. Each place judges its commits by itself, from the last one carried out."""
+    places = [
+        open_source(
+            place,
+            branch=config.branch,
+            state=config.state / "repository",
+            mode=config.mode,
+            access=config.access,
+            admission=Admission(
+                signers=config.signers,
+                verify=config.verify,
+                on_rewrite=config.on_rewrite,
+                since=last.applied if last and last.applied else None,
+            ),
+        )
+        for place in (config.repo, *config.also)
+    ]
+    return places[0] if len(places) == 1 else Several(places)
+
+
 def _status_branch(config: ControlConfig) -> StatusBranch:
-    return StatusBranch(config.repo, config.cluster, config.state / "status", token_file=config.git_token_file)
+    return StatusBranch(config.repo, config.cluster, config.state / "status", config.access)
 
 
 class Control:
@@ -131,13 +166,7 @@ class Control:
         now = steady()
         self._local = read_local(config.local_keys) if config.local_keys else LocalKeys()
         self._callers: Mapping[str, CallerId] = {}
-        self._source = open_source(
-            config.repo,
-            branch=config.branch,
-            state=config.state / "repository",
-            mode=config.mode,
-            token_file=config.git_token_file,
-        )
+        self._source = _source(config, recorded.wanted if recorded else None)
         news = asyncio.Event()
         self._reports = Reports(on_news=news.set)
         self._tables = Tables(on_demand=news.set)
@@ -172,6 +201,7 @@ class Control:
             poll_s=config.poll_s,
         )
         self._operators = Operators(self.loop, self._writer, self._follower)
+        self._hooks = Hooks(config.hook_secret_file, self._follower.look_soon, now)
 
     async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
         """Serve, follow and pass until told to stop; then commit what is left and end."""
@@ -229,8 +259,10 @@ class Control:
         routes.add_post("/agent/v1/report", self._for(Role.NODE, lambda r, c: self._reports.handle(r, c.name)))
         routes.add_get("/gateway/v1/table", self._for(Role.GATEWAY, lambda r, _: self._tables.get(r)))
         routes.add_post("/gateway/v1/demand", self._for(Role.GATEWAY, lambda r, c: self._tables.demand(r, c.name)))
+        routes.add_post("/hooks/git", self._hooks.pushed)
         routes.add_get("/v1/health", self._operators.health)
         routes.add_get("/v1/status", self._for(Role.OPERATOR, lambda r, _: self._operators.status(r)))
+        routes.add_get("/v1/figures/{model}", self._for(Role.OPERATOR, lambda r, _: self._operators.figures(r)))
         routes.add_get("/v1/seen", self._for(Role.OPERATOR, lambda r, _: self._operators.seen(r)))
         return app
 

@@ -12,6 +12,7 @@ from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import OperatorError, Refused
+from llmgw.sources.admission import NotAdmitted
 from llmgw.sources.git import Source
 from llmgw.sources.reading import catalog_of
 from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
@@ -81,6 +82,7 @@ class Follower:
         self._asked_s = 0.0
         """How long the server asked to be left alone."""
         self._guard = Guard("a look at the repository")
+        self._news = asyncio.Event()
         self._away = ""
         self._noted: set[tuple[str, str]] = set()
         """Fields that do not act yet and were warned of, each with its file."""
@@ -88,7 +90,7 @@ class Follower:
     @property
     def trouble(self) -> str:
         """Why the last look failed. What was wanted before still is."""
-        return self._away or self._guard.trouble
+        return self._away or self._guard.trouble or self._source.trouble
 
     async def first_look(self, found: Callable[[Followed], None]) -> None:
         """Look once before anything else, so that a wrong address is said by the command that gave it.
@@ -108,11 +110,15 @@ class Follower:
 
     async def follow(self, found: Callable[[Followed], None]) -> None:
         """Look for ever, and hand on each look that found something new."""
-        async for _ in changes(self._watched, wait_s=self._wait_s, jitter=JITTER):
+        async for _ in changes(self._watched, wait_s=self._wait_s, jitter=JITTER, news=self._news):
             with self._guard:
                 await self.look(found)
             if self._guard.trouble:
                 self._failures += 1
+
+    def look_soon(self) -> None:
+        """Somebody says that something was pushed."""
+        self._news.set()
 
     def _watched(self) -> Sequence[Path]:
         try:
@@ -135,7 +141,7 @@ class Follower:
             seen = (snapshot.identity, snapshot.commit if self._last and self._last.held else "")
             followed = None if seen == self._seen else await self._judged(snapshot, await self._trailers())
         except OperatorError as e:
-            if first and (isinstance(e, Refused) or self._local):
+            if first and (isinstance(e, Refused) or self._local) and not isinstance(e, NotAdmitted):
                 raise
             self._failed(e)
             return

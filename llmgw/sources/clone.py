@@ -21,11 +21,12 @@ from dulwich.objects import ObjectID, ShaFile
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused, Unreachable
+from llmgw.sources.access import Limits
 from llmgw.sources.branch import Look, checked
 from llmgw.sources.history import leads
 from llmgw.sources.lock import Lock
 from llmgw.sources.objects import UNREADABLE, Damaged, load_commit, target
-from llmgw.sources.remote import Fetched, Limits, OverBudget, Remote
+from llmgw.sources.remote import Fetched, OverBudget, Remote
 from llmgw.sources.repository import HEADS, branch_ref
 from llmgw.units import show_bytes
 

@@ -16,16 +16,21 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from dulwich.objects import ObjectID
+from dulwich.repo import Repo
 
 from llmgw.errors import OperatorError, Refused
+from llmgw.sources.access import Access
+from llmgw.sources.admission import Admission
 from llmgw.sources.branch import Branch, LocalBranch, read_tip, readable
 from llmgw.sources.clone import Clone
-from llmgw.sources.history import trailers_between
+from llmgw.sources.history import leads, trailers_between
 from llmgw.sources.objects import is_commit
-from llmgw.sources.remote import Limits, Remote
+from llmgw.sources.remote import Remote
 from llmgw.sources.repository import control_folders, no_branch, opened
 from llmgw.sources.revision import resolve
 from llmgw.sources.snapshot import UNBORN, Blob, Snapshot, Trailer
+from llmgw.sources.ssh import address
+from llmgw.sources.transport import transport
 from llmgw.sources.tree import snapshot_of
 from llmgw.sources.worktree import WorktreeSource
 
@@ -40,6 +45,8 @@ class Source(Protocol):
 
     shown: str
     """The repository, as errors and logs name it."""
+    trouble: str
+    """What is wrong although it answers: it is followed from a second place. Empty: nothing."""
 
     def poll(self) -> Snapshot:
         """What is asked for now.
@@ -48,6 +55,9 @@ class Source(Protocol):
             Unreachable: it cannot be asked; `held` still answers.
             Refused: somebody has to change something: the branch is missing, the token wrong.
         """
+
+    def leads(self, old: str, new: str) -> bool:
+        """Whether one commit is another or comes before it, as far as its history can be had."""
 
     def held(self) -> Snapshot | None:
         """What was last fetched, without asking anybody. None: nothing yet."""
@@ -79,18 +89,18 @@ def open_source(
     branch: str,
     state: Path,
     mode: str = "head",
-    token_file: Path | None = None,
-    limits: Limits | None = None,
+    access: Access | None = None,
+    admission: Admission | None = None,
 ) -> Source:
     """Opens a repository to follow it. Nothing is asked of it yet.
 
     Args:
-        url: a path or file:// of a bare repository or a working copy, or http(s)://.
+        url: a path or file:// of a bare repository or a working copy, http(s)://, or ssh.
         branch: what is followed. In `worktree` mode, what is checked out is.
         state: a folder for the private copy of a remote one.
         mode: `head` reads what is committed; `worktree` the files as they are.
-        token_file: for http(s), read at each exchange.
-        limits: of each exchange with a server.
+        access: who we are at its server, and what an exchange may take.
+        admission: which commits are followed; None: each.
 
     Raises:
         Refused: the address or the mode is none we know.
@@ -105,23 +115,21 @@ def open_source(
                 why="only committed files can be fetched",
                 do="follow it in head mode, or give the path of a clone",
             )
-        return BranchSource(open_branch(url, branch, state, token_file=token_file, limits=limits))
+        return BranchSource(open_branch(url, branch, state, access), admission=admission)
     if mode == "worktree":
         return WorktreeSource(path)
-    return BranchSource(LocalBranch(path, branch), watch=path)
+    return BranchSource(LocalBranch(path, branch), watch=path, admission=admission)
 
 
-def open_branch(
-    url: str, name: str, state: Path, *, token_file: Path | None = None, limits: Limits | None = None
-) -> Branch:
+def open_branch(url: str, name: str, state: Path, access: Access | None = None) -> Branch:
     """One branch of a local or remote repository, to read and to write."""
     path = local_path(url)
     if path is not None:
         return LocalBranch(path, name)
-    bounds = limits or Limits()
-    remote = Remote(url, token_file, bounds)
+    access = access or Access()
+    remote = Remote(transport(url, access), access.limits)
     home = hashlib.sha256(f"{remote.shown}\n{name}".encode()).hexdigest()[:16]
-    return Clone(remote, name, state / "git" / home, bounds)
+    return Clone(remote, name, state / "git" / home, access.limits)
 
 
 def local_path(url: str) -> Path | None:
@@ -136,13 +144,11 @@ def local_path(url: str) -> Path | None:
     except ValueError:
         raise _unknown("it") from None
     if "://" not in url:
-        host, colon, _ = url.partition(":")
-        if colon and "/" not in host and not Path(url).exists():
-            raise _unknown("ssh")
-        return Path(url).expanduser().absolute()
+        here = Path(url).expanduser().absolute()
+        return None if not here.exists() and address(url) is not None else here
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
-    if parts.scheme in ("http", "https") and parts.hostname:
+    if (parts.scheme in ("http", "https") and parts.hostname) or address(url) is not None:
         return None
     raise _unknown(parts.scheme)
 
@@ -150,9 +156,12 @@ def local_path(url: str) -> Path | None:
 class BranchSource:
     """The committed files of one branch."""
 
-    def __init__(self, branch: Branch, watch: Path | None = None) -> None:
+    trouble = ""
+
+    def __init__(self, branch: Branch, watch: Path | None = None, admission: Admission | None = None) -> None:
         self.shown = branch.shown
         self._branch = branch
+        self._admission = admission or Admission()
         self._watch = watch
         self._last: Snapshot | None = None
         self._rewritten = False
@@ -180,6 +189,13 @@ class BranchSource:
                     "what is held of a repository cannot be read: %s", e.sentence, extra={"repository": self.shown}
                 )
             return self._last
+
+    def leads(self, old: str, new: str) -> bool:
+        with self._one_at_a_time:
+            if not self._holds(old):
+                self._deepen()
+            with readable(self._branch) as repo:
+                return leads(repo, ObjectID(old.encode()), ObjectID(new.encode()))
 
     def at(self, rev: str) -> Snapshot:
         with self._one_at_a_time:
@@ -215,9 +231,16 @@ class BranchSource:
         self._branch.close()
 
     def _read(self, tip: ObjectID) -> Snapshot:
-        if self._last is not None and self._last.commit == tip.decode():
+        if self._last is not None and self._last.commit == tip.decode() and self._admission.has_let(tip):
             return self._last
-        return read_tip(self._branch, tip, lambda repo, commit: snapshot_of(repo, commit, self._known()))
+        since = self._admission.needs()
+        if since is not None and not self._holds(since.decode()):
+            self._deepen()
+        return read_tip(self._branch, tip, self._admitted)
+
+    def _admitted(self, repo: Repo, tip: ObjectID) -> Snapshot:
+        self._admission.judge(repo, tip, self.shown)
+        return snapshot_of(repo, tip, self._known())
 
     def _trailers(self, old: str, new: str) -> tuple[tuple[Trailer, ...], bool]:
         with readable(self._branch) as repo:
@@ -241,6 +264,6 @@ class BranchSource:
 def _unknown(scheme: str) -> Refused:
     return Refused(
         "the repository's address is none that llmgw follows",
-        why=f"{scheme} is not a path, file:// on this machine, http:// or https://",
+        why=f"{scheme} is not a path, file:// on this machine, http://, https:// or ssh://",
         do="give the repository's path or its https address",
     )

@@ -1,43 +1,25 @@
-"""A repository behind smart HTTP: one ref asked for, fetched, or moved, each within a bound."""
+"""A repository on a server: one ref asked for, fetched, or moved, each within a bound."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import unquote, urlsplit, urlunsplit
 
-from dulwich.client import HttpGitClient
-from dulwich.errors import GitProtocolError, HangupException
 from dulwich.objects import ObjectID, ShaFile
 from dulwich.pack import UnpackedObject, pack_objects_to_data
 from dulwich.refs import Ref
-from urllib3.exceptions import HTTPError
 
 from llmgw.errors import Refused, Unreachable
+from llmgw.sources.access import Limits
 from llmgw.sources.branch import Busy
 from llmgw.sources.objects import Damaged
 from llmgw.sources.repository import refuse_clash
-from llmgw.sources.wire import Wire, said
-from llmgw.units import MIB
-
-USER = "x-access-token"
-"""The name a token goes under: GitHub wants this one, the others take any."""
+from llmgw.sources.transport import Transport
+from llmgw.sources.wire import said
 
 CONTENDED = ("failed to update ref", "cannot lock ref", "failed to lock", "unable to lock")
 """How servers say that another push was there in the same moment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one exchange with a server may take."""
-
-    connect_s: float = 10.0
-    read_s: float = 30.0
-    total_s: float = 120.0
-    pack_bytes: int = 64 * MIB
 
 
 class Fetched(NamedTuple):
@@ -57,34 +39,19 @@ class Remote:
     """One repository on a server.
 
     Args:
-        url: http(s), without a password.
-        token_file: read at each exchange, so that a new token counts at once.
-        limits: of each exchange.
-
-    Raises:
-        Refused: the URL carries a password.
+        way: to it.
+        limits: of what it sends.
     """
 
-    def __init__(self, url: str, token_file: Path | None, limits: Limits) -> None:
-        parts = urlsplit(url)
-        if parts.password is not None:
-            raise Refused(
-                "the repository's address carries a password",
-                why="addresses end in logs, in errors and in the status",
-                do="put the password into a file and give --git-token-file",
-            )
-        host = parts.netloc.rpartition("@")[2]
-        self.shown = urlunsplit((parts.scheme, host, parts.path, "", ""))
-        self._base = f"{parts.scheme}://{host}"
-        self._path = parts.path
-        self._user = unquote(parts.username) if parts.username else USER
-        self._token_file = token_file
+    def __init__(self, way: Transport, limits: Limits) -> None:
+        self.shown = way.shown
+        self._way = way
+        self._path = way.path
         self._limits = limits
-        self._wire = Wire(self.shown, connect_s=limits.connect_s, read_s=limits.read_s)
 
     def refs(self, prefix: bytes) -> dict[bytes, ObjectID]:
         """The refs that begin so, and where they point."""
-        with self._understood(), self._exchange() as client:
+        with self._understood(), self._way.exchange() as client:
             found = client.get_refs(self._path, ref_prefix=[prefix]).refs
         return {name: tip for name, tip in found.items() if tip is not None and name.startswith(prefix)}
 
@@ -136,7 +103,7 @@ class Remote:
                     do="check the disk that --state is on",
                 ) from None
 
-        with self._exchange() as client:
+        with self._way.exchange() as client:
             result = client.fetch_pack(self._path, wants, _OneHave(have, shallow), write, depth=depth, ref_prefix=[ref])
         return Fetched(tip, frozenset(result.new_shallow or ()))
 
@@ -162,7 +129,7 @@ class Remote:
         def pack(*_: Any, **__: Any) -> tuple[int, Iterator[UnpackedObject]]:
             return pack_objects_to_data([(entry, None) for entry in objects])
 
-        with self._understood(), self._exchange() as client:
+        with self._understood(), self._way.exchange() as client:
             result = client.send_pack(self._path, update, pack, progress=spoken.append)
         if moved:
             return False
@@ -190,30 +157,11 @@ class Remote:
             refuse_clash(ref, refs, self.shown)
             return {}
 
-        with self._understood(), self._exchange() as client:
+        with self._understood(), self._way.exchange() as client:
             client.send_pack(self._path, update, lambda *_, **__: (0, iter(())))
 
     def close(self) -> None:
-        self._wire.clear()
-
-    @contextmanager
-    def _exchange(self) -> Iterator[HttpGitClient]:
-        token = self._token()
-        client = HttpGitClient(
-            self._base,
-            pool_manager=self._wire,
-            username=self._user if token is not None else None,
-            password=token,
-        )
-        try:
-            with self._wire.within(self._limits.total_s):
-                yield client
-        except (GitProtocolError, AssertionError, KeyError, ValueError, IndexError) as e:
-            if isinstance(e, HangupException) or isinstance(e.__cause__, HTTPError):
-                raise self._wire.broken() from None
-            raise Damaged(said([str(e).encode()])) from e
-        except OSError:
-            raise self._wire.broken() from None
+        self._way.close()
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
@@ -225,25 +173,6 @@ class Remote:
                 why=str(e) or "it broke off in the middle",
                 do="look at the server's log",
             ) from None
-
-    def _token(self) -> str | None:
-        if self._token_file is None:
-            return None
-        try:
-            token = self._token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as e:
-            raise Refused(
-                f"the token file {self._token_file} was not read",
-                why=str(getattr(e, "strerror", None) or "it is not a token").lower(),
-                do="write the token into it, on one line",
-            ) from None
-        if not token or not token.isprintable():
-            raise Refused(
-                f"the token file {self._token_file} holds no token",
-                why="it is empty, or has more than one line",
-                do="write the token into it, on one line",
-            )
-        return token
 
 
 class _OneHave:

@@ -13,6 +13,7 @@ from dulwich.objects import Blob, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused
+from llmgw.sources.access import Access
 from llmgw.sources.branch import read_tip, readable
 from llmgw.sources.commits import Edit, commit_of
 from llmgw.sources.git import open_branch
@@ -20,7 +21,6 @@ from llmgw.sources.history import trailers_of
 from llmgw.sources.lock import Lock
 from llmgw.sources.objects import is_commit, load, load_commit
 from llmgw.sources.races import until_won
-from llmgw.sources.remote import Limits
 from llmgw.sources.revision import resolve
 from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES
 from llmgw.sources.snapshot import Trailer
@@ -83,16 +83,13 @@ class StatusBranch:
         url: of the repository, as for `open_source`.
         cluster: the fleet's name.
         state: a folder for the lock, and for the copy of a remote one.
-        token_file: for http(s), read at each exchange.
-        limits: of each exchange with a server.
+        access: who we are at its server, and what an exchange may take.
     """
 
-    def __init__(
-        self, url: str, cluster: str, state: Path, token_file: Path | None = None, *, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, url: str, cluster: str, state: Path, access: Access | None = None) -> None:
         self.name = f"llmgw/status/{cluster}"
         self._cluster = cluster
-        self._branch = open_branch(url, self.name, state, token_file=token_file, limits=limits)
+        self._branch = open_branch(url, self.name, state, access)
         self._state = state
         self._lock: Lock | None = None
         self._looked_at: float | None = None

@@ -35,7 +35,11 @@ OWN_BRANCHES = ("refs", "heads", "llmgw", "status")
 
 
 async def changes(
-    watched: Callable[[], Sequence[Path]], *, wait_s: Callable[[], float], jitter: float
+    watched: Callable[[], Sequence[Path]],
+    *,
+    wait_s: Callable[[], float],
+    jitter: float,
+    news: asyncio.Event | None = None,
 ) -> AsyncIterator[None]:
     """Yields when it is time to look again.
 
@@ -45,8 +49,9 @@ async def changes(
         wait_s: the longest wait until the next look, give or take the jitter.
         jitter: the share of the wait by which each differs at random, so that
             many who follow one server do not ask in the same moment.
+        news: set by whoever else knows that something changed.
     """
-    news = asyncio.Event()
+    news = news or asyncio.Event()
     watcher: asyncio.Task[None] | None = None
     marks: _Marks = {}
     held: list[int] = []

@@ -24,6 +24,7 @@ from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.util import Retry, Timeout
 
 from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.sources.access import Access, Limits
 
 BROKEN = (OperatorError, failed.HTTPError, GitProtocolError, AssertionError, IndexError, KeyError, OSError, ValueError)
 """What a connection that ends in the middle of an answer is to the library."""
@@ -43,18 +44,20 @@ class Throttled(Unreachable):
 
 
 class Wire(urllib3.PoolManager):
-    """A pool for one repository. Everything it raises is an `OperatorError`.
+    """A pool for one repository. Everything it raises is an `OperatorError`."""
 
-    Args:
-        shown: the repository, as errors name it.
-        connect_s: until a connection is there.
-        read_s: until the next byte.
-    """
+    def __init__(self, shown: str, limits: Limits, **way: Any) -> None:
+        """Connect to nothing yet.
 
-    def __init__(self, shown: str, *, connect_s: float, read_s: float) -> None:
+        Args:
+            shown: the repository, as errors name it.
+            limits: until a connection is there, and until the next byte.
+            way: where a proxy is, for a pool that has one.
+        """
         super().__init__(
+            **way,
             headers={"User-Agent": default_user_agent_string()},
-            timeout=Timeout(connect=connect_s, read=read_s),
+            timeout=Timeout(connect=limits.connect_s, read=limits.read_s),
             retries=Retry(total=5, connect=0, read=0, status=0, other=0, redirect=5, respect_retry_after_header=False),
         )
         self._shown = shown
@@ -107,6 +110,7 @@ class Wire(urllib3.PoolManager):
         if isinstance(error, failed.MaxRetryError) and error.reason is not None:
             error = error.reason if isinstance(error.reason, failed.HTTPError) else error
         for kind, why, do in (
+            (failed.ProxyError, "its proxy does not let us through", "check --git-proxy, or HTTPS_PROXY"),
             (failed.NameResolutionError, "its name cannot be resolved", "check the host's name and DNS"),
             (failed.NewConnectionError, "nothing answers at its address", "check that the server runs"),
             (failed.ConnectTimeoutError, "no connection in time", "check the network between here and there"),
@@ -168,6 +172,28 @@ class Wire(urllib3.PoolManager):
 
         pool._new_conn = remembered  # type: ignore[method-assign]  # noqa: SLF001
         return pool
+
+
+class ProxiedWire(Wire, urllib3.ProxyManager):
+    """The same, through a proxy."""
+
+
+def wire(shown: str, access: Access) -> Wire:
+    """A pool for one repository.
+
+    Raises:
+        Refused: the proxy's address is none.
+    """
+    if access.proxy is None:
+        return Wire(shown, access.limits)
+    try:
+        return ProxiedWire(shown, access.limits, proxy_url=access.proxy)
+    except (failed.HTTPError, ValueError):
+        raise Refused(
+            f"{shown} cannot be reached through the proxy",
+            why="the proxy's address is no http:// or https:// one",
+            do="mend --git-proxy, or HTTPS_PROXY of the environment",
+        ) from None
 
 
 def _of_tls(error: failed.HTTPError) -> tuple[str, str]:

@@ -35,6 +35,8 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class WorktreeSource:
     """The files of a working copy as they are, committed or not."""
 
+    trouble = ""
+
     def __init__(self, root: Path) -> None:
         self.shown = str(root)
         self._root = root
@@ -58,6 +60,10 @@ class WorktreeSource:
             )
             led = not was_another or leads(repo, ObjectID(before.encode()), ObjectID(head.commit.encode()))
             return replace(self._last, rewritten=not led)
+
+    def leads(self, old: str, new: str) -> bool:
+        with self._one_at_a_time, self._opened() as repo:
+            return leads(repo, ObjectID(old.encode()), ObjectID(new.encode()))
 
     def held(self) -> Snapshot | None:
         return self._last

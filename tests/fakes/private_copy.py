@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 from fakes.git_http import GitServer
+from llmgw.sources.access import Access, Limits
 from llmgw.sources.git import Source, open_source
-from llmgw.sources.remote import Limits
 
 
 def follow(server: GitServer, state: Path, limits: Limits | None = None) -> Source:
-    return open_source(server.url("fleet.git"), branch="main", state=state, limits=limits)
+    return open_source(server.url("fleet.git"), branch="main", state=state, access=Access(limits=limits or Limits()))
 
 
 def copies(state: Path) -> list[Path]:

@@ -13,8 +13,8 @@ import pytest
 from fakes.git_http import Fault, GitServer
 from fakes.real_git import Fleet
 from llmgw.errors import OperatorError, Refused, Unreachable
+from llmgw.sources.access import Access, Limits
 from llmgw.sources.git import Source, open_source
-from llmgw.sources.remote import Limits
 from llmgw.sources.wire import Throttled
 
 pytestmark = pytest.mark.needs_git
@@ -24,7 +24,7 @@ QUICK = Limits(connect_s=4, read_s=1, total_s=4)
 
 
 def follow(url: str, state: Path, token_file: Path | None = None, limits: Limits = QUICK) -> Source:
-    return open_source(url, branch="main", state=state, token_file=token_file, limits=limits)
+    return open_source(url, branch="main", state=state, access=Access(token_file=token_file, limits=limits))
 
 
 @pytest.fixture

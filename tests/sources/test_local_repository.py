@@ -126,8 +126,6 @@ def test_what_is_not_a_repository_says_why(fleet: Fleet, tmp_path: Path):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        pytest.param("git@host:fleet.git", "ssh", id="ssh, as scp writes it"),
-        pytest.param("ssh://host/fleet.git", "ssh", id="ssh"),
         pytest.param("git://host/fleet.git", "git", id="git's own protocol"),
         pytest.param("file://elsewhere/fleet.git", "file", id="a file of another machine"),
         pytest.param("http:///fleet.git", "http", id="no host"),

@@ -15,8 +15,8 @@ from fakes.git_http import Fault, GitServer
 from fakes.private_copy import copies, follow, fsck, shallow
 from fakes.real_git import SERVER_YAML, Fleet
 from llmgw.errors import Refused, Unreachable
+from llmgw.sources.access import Limits
 from llmgw.sources.git import Source, open_source
-from llmgw.sources.remote import Limits
 from llmgw.units import KIB
 
 pytestmark = pytest.mark.needs_git

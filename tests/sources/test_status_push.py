@@ -13,7 +13,7 @@ from fakes.git_http import Fault, GitServer
 from fakes.real_git import Fleet
 from fakes.status_reader import FILES, REF, Open, by_hand, commits, files, fsck, hook, write
 from llmgw.errors import Refused, Unreachable
-from llmgw.sources.remote import Limits
+from llmgw.sources.access import Access, Limits
 
 pytestmark = pytest.mark.needs_git
 
@@ -89,7 +89,7 @@ def test_a_push_whose_answer_was_lost_is_found_to_be_done(fleet: Fleet, server: 
 def test_a_push_that_fails_is_said_and_the_next_one_is_made(
     fleet: Fleet, server: GitServer, remote: str, opens: Open, fault: Fault, error: type[Exception]
 ):
-    status = opens(remote, limits=Limits(connect_s=4, read_s=1, total_s=4))
+    status = opens(remote, access=Access(limits=Limits(connect_s=4, read_s=1, total_s=4)))
     first = write(status)
     server.fault = fault
     with pytest.raises(error):
