@@ -49,7 +49,8 @@ def compose(wanted: Wanted, plan: Plan) -> tuple[dict[str, Orders], Memory]:
     for part in plan.stock:
         stock[part.node].append(part)
     orders: dict[str, Orders] = {}
-    sent: dict[str, Sent] = {}
+    # Of nodes that are not listed now, too: an agent that comes back ignores what it thinks to have obeyed.
+    sent: dict[str, Sent] = dict(memory.sent)
     placements: list[Placement] = []
     for node in wanted.server.nodes:
         mine = by_node[node.name]

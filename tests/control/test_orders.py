@@ -53,6 +53,18 @@ def test_orders_that_did_not_change_keep_their_number_and_others_get_the_next():
     assert [o["n1"].seq for o in (first, again, more)] == [1, 1, 2]
 
 
+def test_a_node_that_was_taken_out_and_put_back_is_told_more_than_it_has_obeyed():
+    # An agent ignores orders whose number it has obeyed: numbered anew it would have been deaf for good.
+    memory = SETTLED
+    for of in (model(cpu=1), model(cpu=2), model(cpu=3)):
+        _, memory = ordered([of], node("n1"), memory=memory)
+    _, memory = ordered([of], node("n2"), memory=memory)
+
+    orders, _ = ordered([of], node("n1", obeyed=(1, 3)), node("n2"), memory=memory)
+
+    assert orders["n1"].seq == 4
+
+
 def test_a_start_that_was_sent_and_not_seen_is_sent_again_under_the_same_id():
     of = model(cpu=1)
     first, memory = ordered([of], node("n1"), node("n2"))
