@@ -203,6 +203,25 @@ def test_in_place_none_goes_for_a_form_that_fails():
     assert [m for m in moves(plan) if m.startswith("-")] == []
 
 
+def test_in_place_the_next_goes_once_a_form_that_failed_is_seen_to_serve():
+    # Its failures are remembered for ten minutes after that; nothing was done meanwhile, and nothing said.
+    of = model(cpu=2, rollout={"strategy": "in_place"})
+
+    plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, age_s=1.0, attempts=1))
+
+    assert moves(plan) == ["-m/cpu/0"]
+
+
+def test_in_place_one_that_failed_before_it_served_moves_off_a_drained_node_all_the_same():
+    of = model(cpu=1, rollout={"strategy": "in_place"})
+    nodes = [{"name": "n1", "address": "10.0.0.1", "drained": True}, "n2"]
+    seen = Observed((node("n1", replica("m/cpu/0", of, age_s=1.0, attempts=1)), node("n2")))
+
+    plan = decide(wanting(of, nodes=nodes), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-m/cpu/0"]
+
+
 def test_by_surge_nothing_goes_in_place_and_what_would_help_is_said():
     plan = changed(model(cpu=2, rollout={"strategy": "surge"}), R, R, memory_gib=2)
 
