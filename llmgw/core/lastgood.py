@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from llmgw.catalog import canonical
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.model import Model
 from llmgw.core import backoff
 from llmgw.core.memory import Failures, LastGood, Memory
 from llmgw.core.replicas import Fleet, Replica
+from llmgw.core.retention import version_key
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import GIB
 from llmgw_agent.protocol import Phase
+
+LARGEST_GIB = 1 << 20
+"""Of one replica: more was written by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ def setbacks(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], mem
         memory: of the last pass.
         now: UTC seconds.
     """
-    good = _learned(wanted, fleet, memory.good)
+    good = learned(wanted, fleet, memory.good)
     relapses = _relapses(fleet, failures, good, memory.relapses, now)
     # One that fails as often as a new form may is no better than that one.
     returning = {
@@ -58,7 +65,7 @@ def setbacks(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], mem
     return Setbacks(failures, good, relapses, returning)
 
 
-def _learned(wanted: Wanted, fleet: Fleet, before: Mapping[str, LastGood]) -> dict[str, LastGood]:
+def learned(wanted: Wanted, fleet: Fleet, before: Mapping[str, LastGood]) -> dict[str, LastGood]:
     """The last good form of each profile after this look.
 
     A form is good once everything that there is of the profile serves in it. One that
@@ -81,7 +88,22 @@ def _proved(entry: WantedModel, profile: str, outcome: str, replicas: Iterable[R
     if not mine or not all(r.serves and r.fingerprint == outcome for r in mine):
         return None
     took = max(r.claim.memory_bytes for r in mine) / GIB
-    return LastGood(outcome, canonical.spec(entry.model), took)
+    return LastGood(outcome, canonical.spec(entry.model), took, version_key(entry.model))
+
+
+def kept(good: Mapping[str, LastGood], name: str) -> dict[str, LastGood]:
+    """Those of a model's forms, by profile, that are what they say, of what somebody else wrote down.
+
+    Raises:
+        pydantic.ValidationError: one is no form of a model.
+    """
+    found: dict[str, LastGood] = {}
+    for profile, known in good.items():
+        model = canonical.from_spec(known.spec)
+        same = (fingerprint(model, p) for p in model.profiles if p.name == profile)
+        if model.name == name and known.fingerprint in same and 0 <= known.memory_gib < LARGEST_GIB:
+            found[profile] = structs.replace(known, version=version_key(model))
+    return found
 
 
 def _relapses(

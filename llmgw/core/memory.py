@@ -60,6 +60,8 @@ class LastGood(Struct, frozen=True, omit_defaults=True):
     """Of the whole model, in canonical form."""
     memory_gib: float = 0.0
     """GiB that one replica took: the lock that it was worked out from may be another by now."""
+    version: str = ""
+    """The key of its weights. Empty: they are read in place."""
 
 
 class Scale(Struct, frozen=True, omit_defaults=True):

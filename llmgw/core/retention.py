@@ -68,6 +68,12 @@ def _unreferenced(
         return dict(memory.unreferenced)  # what an unreadable file refers to is not known
     used = {version_key(w.model) for w in wanted.models.values()}
     used |= {r.version for replicas in fleet.replicas.values() for r in replicas}
+    # What comes back where a new form does not come up is not fetched again for it.
+    used |= {
+        good.version
+        for key, good in memory.good.items()
+        if (entry := wanted.models.get(key.partition("/")[0])) and not entry.stopped
+    }
     held = set(holdings) | {v.key for n in fleet.nodes.values() for v in n.seen.versions}
     known = held | set(memory.unreferenced)
     gone = {k for k in known if k not in held and holdings}

@@ -105,7 +105,7 @@ def _missing(
     replacing = min(serving_old, seat.way.max_surge) if not (gaps or under_way or in_place) else 0
     # What failed before and serves now, if only on a drained node, is seen to work.
     works = any(r.serves and r.fingerprint == seat.outcome for r in (*seat.kept, *seat.old))
-    if in_place and serving_old and (works or not known):
+    if in_place and serving_old and (not known or (works and not seat.failed)):
         _in_place(result, seat, at)
     if known:
         _set_back(result, key, seat, known, setbacks, idle=not (gaps or under_way or replacing))
@@ -157,6 +157,7 @@ def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Se
 def _come_back(result: Turn, key: str, seat: Seats, setbacks: Setbacks, fleet: Fleet, now: float) -> None:
     """Add what the profile is short of in its last good form."""
     known, relapse = setbacks.returning[key], setbacks.relapses.get(key)
+    relapse = relapse if relapse and relapse.cause else None
     if relapse and (held := _not_now(key, relapse, where_it_works(key, relapse, fleet), now)):
         result.held.append(held)
         return
@@ -164,7 +165,9 @@ def _come_back(result: Turn, key: str, seat: Seats, setbacks: Setbacks, fleet: F
     profile = next(p for p in model.profiles if p.name == seat.profile.name)
     why = f"its last good form comes back, since the new one does not come up: {setbacks.failures[key].cause}"
     like = Need(model, profile, "", 0, why, fingerprint=known.fingerprint)
-    _need(result, key, like, seat.lapsed, relapse, 1 if relapse else seat.gaps, fleet)
+    # Once it has failed as well one tries, as with any form.
+    count = int(not seat.back) if relapse else seat.gaps
+    _need(result, key, like, seat.lapsed, relapse, count, fleet)
 
 
 def _need(
@@ -344,6 +347,8 @@ def make_room(
         result.held = [h for h in result.held if h.subject != making.id]
         _stop(result, making, f"it makes room in place for {need.id}")
         why, stalled = f"it waits until {making.id} has made room", False
+    elif making is not None and need.attempt:
+        why += f", and {making.id}, which would make some, is not given up for what failed before"
     elif making is not None:
         why, stalled = f"{why}; {making.id} makes some once the others are ready", False
     elif need.replaces and need.model.rollout.strategy == "surge":

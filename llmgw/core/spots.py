@@ -58,7 +58,8 @@ def find_spots(
     needs = [(turn, replace(n, shunned=shunned.get(turn.model, ()))) for turn, n in needs]
 
     def lacks(need: Need, node: str) -> bool:
-        at = weights.at[need.model.name]
+        # What comes back has been there.
+        at = None if need.fingerprint else weights.at[need.model.name]
         return at is not None and node not in at
 
     needs = _within_quotas(needs, wanted, fleet, lacks)
@@ -94,15 +95,19 @@ def _ready(
     turns: Iterable[rollout.Turn], weights: Artifacts, scales: Mapping[str, Scale]
 ) -> Iterable[tuple[rollout.Turn, Need]]:
     """What is needed of the models whose weights can be had."""
+    sizes = weights.sizes if any(turn.needs for turn in turns) else {}
     for turn in turns:
         if (turn.needs or turn.ahead) and turn.model in weights.held:
             turn.held.append(weights.held[turn.model])
-            continue
-        size = sum(f.bytes for f in weights.ready.get(turn.model, ()))
         since = scales[turn.model].unserved_since if turn.model in scales else 0.0
         for need in turn.needs:
             version = version_key(need.model)
-            yield turn, replace(need, version=version, weights_bytes=size, waited_since=since)
+            if need.fingerprint and version and version not in sizes:
+                why = f"its last good form does not come back: nobody is known to have {version} any more"
+                turn.held.append(Held(need.id, why, model=turn.model, stalled=True))
+            elif need.fingerprint or turn.model not in weights.held:
+                size = sizes.get(version, 0)
+                yield turn, replace(need, version=version, weights_bytes=size, waited_since=since)
 
 
 def _within_quotas(

@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from llmgw.core.actions import Held, Plan, Start, Stop
 from llmgw.core.holdings import Failure, Holding, HoldingState
+from llmgw.core.memory import LastGood, Memory
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Node, survey
 from llmgw.core.retention import version_key
@@ -76,6 +77,8 @@ class ModelStatus(Struct, frozen=True, omit_defaults=True):
     profiles: tuple[ProfileStatus, ...] = ()
     version: str = ""
     conditions: tuple[Condition, ...] = ()
+    good: dict[str, LastGood] = {}
+    """By profile: the last form that served, where that is not the one that is wanted."""
     now: ModelNow | UnsetType = UNSET
 
     @property
@@ -247,8 +250,14 @@ def _model(
         profiles=tuple(profiles),
         version=version_key(entry.model) if entry else "",
         conditions=conditions,
+        good=_good(entry, plan.memory) if entry else {},
         now=_shortages(held),
     )
+
+
+def _good(entry: WantedModel, memory: Memory) -> dict[str, LastGood]:
+    known = ((p, memory.good.get(f"{entry.model.name}/{p}"), outcome) for p, outcome in entry.outcomes.items())
+    return {profile: good for profile, good, outcome in known if good and good.fingerprint != outcome}
 
 
 def _shortages(held: Iterable[Held]) -> ModelNow | UnsetType:

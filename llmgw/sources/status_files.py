@@ -26,10 +26,11 @@ from llmgw.catalog import canonical
 from llmgw.catalog.fields import YEAR_S
 from llmgw.catalog.keys import ClientKey
 from llmgw.catalog.server import Server
+from llmgw.core import lastgood
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
 from llmgw.core.observed import NodeSeen, Observed
-from llmgw.core.replicas import Standing
+from llmgw.core.replicas import Standing, survey
 from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ReplicaStatus
 from llmgw.core.wanted import Wanted, WantedKey, WantedModel
 from llmgw.errors import OperatorError
@@ -211,10 +212,15 @@ def observed(recorded: Recorded) -> Observed:
 
 def remembered(recorded: Recorded, *, now: float) -> Memory:
     """What control takes up of an earlier one's memory: what nodes do not report themselves."""
+    good = {f"{m.name}/{profile}": form for m in recorded.status.models for profile, form in m.good.items()}
+    if recorded.wanted is not None:
+        then = survey(recorded.wanted, observed(recorded), Memory(started_at=now), now)
+        good = lastgood.learned(recorded.wanted, then, good)
     holdings = recorded.status.mirror.holdings if recorded.status.mirror else ()
     present = {f"{h.name}/{h.version}": h for h in holdings if h.state is HoldingState.PRESENT}
     return Memory(
         started_at=now,
+        good=good,
         files={k: h.files for k, h in present.items() if h.files},
         # A time to come is of a clock that was wrong: taken as it is, retention might never end.
         unreferenced={
@@ -313,6 +319,7 @@ def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedMo
         return status, None
     try:
         model = canonical.from_spec(kept.spec)
+        status = structs.replace(status, good=lastgood.kept(status.good, status.name))
     except UNREADABLE as e:
         raise _by_hand(path, str(e)) from None
     if model.name != status.name:

@@ -47,10 +47,10 @@ def _programs(folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
         yield folder / "llama-server"
         try:
-            builds = sorted(name for name in os.listdir(folder) if BUILD.search(name))
+            builds = sorted(below for below in folder.iterdir() if BUILD.search(below.name))
         except OSError:
             continue
-        yield from (folder / name / within / "llama-server" for name in builds for within in WITHIN)
+        yield from (build / within / "llama-server" for build in builds for within in WITHIN)
 
 
 def build_of(program: Path) -> str:
@@ -58,7 +58,7 @@ def build_of(program: Path) -> str:
     real = Path(os.path.realpath(program))
     for folder in (real.parent, real.parent.parent / "lib"):
         # Older libraries may be left beside it: the loader takes the one that this name leads to.
-        loaded = os.path.basename(os.path.realpath(folder / "libllama.so.0"))
+        loaded = Path(os.path.realpath(folder / "libllama.so.0")).name
         if number := re.fullmatch(r"libllama\.so\.0\.0\.([1-9]\d{2,5})", loaded):
             return f"b{number[1]}"
     folders = (*reversed(real.parts[:-1]), *reversed(program.parts[:-1]))
