@@ -11,7 +11,8 @@ from llmgw.catalog import canonical
 from llmgw.control.follow import Follower
 from llmgw.control.loop import Loop
 from llmgw.control.writer import Writer
-from llmgw.core.live import Live, SeenNow, specs, without_keys
+from llmgw.core.live import Live, SeenNow, figures, specs, without_keys
+from llmgw.net.answers import refusal
 
 
 class Health(Struct, frozen=True):
@@ -59,6 +60,17 @@ class Operators:
                 loop.memory,
             )
         )
+
+    async def figures(self, request: web.Request) -> web.Response:
+        """What was predicted of a model's replicas, beside what is measured."""
+        wanted = self._loop.followed.wanted if self._loop.followed else None
+        name = request.match_info["model"]
+        found = figures(wanted, self._loop.observe(), name) if wanted else None
+        if found is None:
+            return refusal(
+                404, f"there is no model {name[:64]!r}", "the catalog has none of that name", "llmgw status lists them"
+            )
+        return _json(found)
 
 
 def _json(value: Struct) -> web.Response:

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from llmgw.catalog.profile import Profile
+from llmgw.core.machines import card_of
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import parts
+from llmgw.core.rooms import kind_of
 from llmgw.core.wanted import Wanted, WantedModel
-from llmgw.planning.cards import Card, find
 from llmgw.planning.learned import CPU, About, Estimates, Figure, Kind, Learned, Run, merged, published, raises
 from llmgw.planning.machines import ASSUMED_GBS
 from llmgw.planning.predicted import Predicted, Spot, predicted, solved
-from llmgw_agent.protocol import SILENT_AFTER_S, Inventory, Phase, ReplicaReport
-from llmgw_agent.protocol import Card as SeenCard
+from llmgw_agent.protocol import SILENT_AFTER_S, Claim, Inventory, Phase, ReplicaReport
 
 LOOK_EVERY_S = 60.0
 """Peaks and smoothed speeds move slowly."""
@@ -70,25 +70,12 @@ def about(entry: WantedModel, profile: Profile, *, node: str = "") -> About | No
     return About(profile.engine, architecture, place, profile.engine_version or "", node)
 
 
-def prediction(
-    entry: WantedModel, profile: Profile, node: NodeSeen, devices: Iterable[str], cores: int
-) -> Predicted | None:
-    """What was worked out for a replica of a profile on a node.
-
-    Args:
-        entry: whose profile it is.
-        profile: of it.
-        node: where it runs.
-        devices: UUIDs of its cards.
-        cores: that it claims.
-    """
-    spot = _spot(node.inventory, devices, 0, cores)
-    return predicted(entry.model, profile, entry.lock, spot) if spot else None
-
-
-def measured(entry: WantedModel, node: NodeSeen, report: ReplicaReport) -> Run | None:
-    """One replica as it is now beside what was predicted of it; None where nothing was."""
-    return _run(entry, node, [report], 0.0)
+def expected(entry: WantedModel, node: NodeSeen, report: ReplicaReport) -> Predicted | None:
+    """What was worked out for a replica that runs as its profile asks now; None where nothing was."""
+    if entry.outcomes.get(parts(report.id)[1]) != report.fingerprint:
+        return None
+    found = _where(entry, node, report)
+    return predicted(entry.model, found[0], entry.lock, found[1]) if found else None
 
 
 def _taught(entry: WantedModel, factors: Mapping[Kind, float]) -> WantedModel:
@@ -111,37 +98,40 @@ def _run(entry: WantedModel, node: NodeSeen, reports: Iterable[ReplicaReport], n
     """Of several replicas of one profile on a node, the one that took most, and the quickest answer."""
     of = sorted(reports, key=lambda r: (-(r.memory_peak_bytes or 0), r.id))
     first = of[0]
-    _, name, _ = parts(first.id)
-    profile = next((p for p in entry.model.profiles if p.name == name), None)
-    cores = first.claim.cpu_cores if first.claim else 0
-    spot = _spot(node.inventory, first.devices, first.claim.memory_bytes if first.claim else 0, cores)
-    if profile is None or spot is None:
+    found, worked_out = _where(entry, node, first), expected(entry, node, first)
+    if found is None or worked_out is None:
         return None
-    expected = predicted(entry.model, profile, entry.lock, spot)
-    if expected is None:
-        return None
+    profile, spot = found
     tps = max((r.tps for r in of if r.tps), default=None)
     return Run(
         entry.model.name,
-        name,
+        profile.name,
         node.name,
         profile.engine,
-        expected.architecture,
+        worked_out.architecture,
         _place(node.inventory, first.devices),
         version=first.engine_version,
         at=int(now),
-        host=_figure(expected.host_bytes, first.memory_peak_bytes),
-        card=_figure(expected.card_bytes, max((r.card_peak_bytes or 0 for r in of), default=0)),
-        tps=_figure(expected.tps, tps),
+        host=_figure(worked_out.host_bytes, first.memory_peak_bytes),
+        card=_figure(worked_out.card_bytes, max((r.card_peak_bytes or 0 for r in of), default=0)),
+        tps=_figure(worked_out.tps, tps),
         speed=solved(profile, entry.lock, spot, tps) if tps else None,
     )
 
 
-def _figure(expected: float | None, found: float | None) -> Figure | None:
-    return Figure(round(expected, 3), round(found, 3)) if expected and found else None
+def _where(entry: WantedModel, node: NodeSeen, report: ReplicaReport) -> tuple[Profile, Spot] | None:
+    """Its profile, and where it runs; None where either is not known any more."""
+    _, name, _ = parts(report.id)
+    profile = next((p for p in entry.model.profiles if p.name == name), None)
+    spot = _spot(node.inventory, report.devices, report.claim)
+    return None if profile is None or spot is None else (profile, spot)
 
 
-def _spot(inventory: Inventory | None, devices: Iterable[str], claim_bytes: int, cores: int) -> Spot | None:
+def _figure(worked_out: float | None, found: float | None) -> Figure | None:
+    return Figure(round(worked_out, 3), round(found, 3)) if worked_out and found else None
+
+
+def _spot(inventory: Inventory | None, devices: Iterable[str], claim: Claim | None) -> Spot | None:
     """Where a replica runs, as planning sees it; None where its node does not say, or has other cards by now."""
     if inventory is None:
         return None
@@ -150,20 +140,12 @@ def _spot(inventory: Inventory | None, devices: Iterable[str], claim_bytes: int,
     if not there.keys() >= set(asked):
         return None
     return Spot(
-        tuple(_card(there[uuid]) for uuid in asked),
-        claim_bytes,
-        max(1, cores),
+        tuple(card_of(kind_of(there[uuid])) for uuid in asked),
+        claim.memory_bytes if claim else 0,
+        max(1, claim.cpu_cores if claim else 0),
         inventory.memory_gbs or ASSUMED_GBS,
         inventory.memory_core_gbs or 0.0,
     )
-
-
-def _card(card: SeenCard) -> Card:
-    """As the table knows it, with the memory that its driver says."""
-    known = find(card.name, card.memory_bytes)
-    if known is None:
-        return Card(card.vendor, card.name, card.memory_bytes, 0.0, None, "", bf16=True, shared=False)
-    return replace(known, memory_bytes=card.memory_bytes)
 
 
 def _place(inventory: Inventory | None, devices: Iterable[str]) -> str:

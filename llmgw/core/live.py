@@ -9,10 +9,14 @@ from msgspec import Struct, structs
 from llmgw.catalog import canonical
 from llmgw.catalog.server import Server
 from llmgw.core.actions import Held
+from llmgw.core.learning import expected
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
+from llmgw.core.replicas import parts
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.planning.predicted import Predicted
+from llmgw_agent.protocol import Phase
 
 
 class Live(Struct, frozen=True):
@@ -49,6 +53,56 @@ class SeenNow(Struct, frozen=True):
     models: tuple[SpecNow, ...]
     observed: Observed
     memory: Memory
+
+
+class ReplicaFigures(Struct, frozen=True):
+    """One ready replica: what it is, and what was predicted of it beside what is measured."""
+
+    id: str
+    node: str
+    parallel: int
+    """Requests it serves at the same time."""
+    expected: Predicted | None
+    """None: nothing is known of its files, or it runs no more as it did."""
+    host_peak_bytes: int | None = None
+    card_peak_bytes: int | None = None
+    """Of all its cards together."""
+
+
+class Figures(Struct, frozen=True):
+    """`GET /v1/figures/MODEL`: what a measurement of it is held against."""
+
+    weights: dict[str, int]
+    """As its file has them, by profile."""
+    priorities: dict[str, int]
+    replicas: tuple[ReplicaFigures, ...]
+    """Those that are ready, sorted."""
+
+
+def figures(wanted: Wanted, observed: Observed, model: str) -> Figures | None:
+    """Of one model. None: it is not in the catalog."""
+    entry = wanted.models.get(model)
+    if entry is None:
+        return None
+    ready = (
+        ReplicaFigures(
+            report.id,
+            node.name,
+            report.parallel,
+            expected(entry, node, report),
+            report.memory_peak_bytes,
+            report.card_peak_bytes,
+        )
+        for node in observed.nodes
+        for report in node.replicas
+        if report.phase is Phase.READY and parts(report.id)[0] == model
+    )
+    profiles = entry.model.profiles
+    return Figures(
+        {p.name: p.weight for p in profiles},
+        {p.name: p.priority for p in profiles},
+        tuple(sorted(ready, key=lambda r: (r.id, r.node))),
+    )
 
 
 def wanted_now(seen: SeenNow) -> Wanted | None:

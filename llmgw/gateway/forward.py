@@ -20,6 +20,8 @@ from llmgw.gateway.stream import ClientStream
 from llmgw.gateway.usage import Record
 
 JSON = {"content-type": "application/json"}
+PROFILE = "x-llmgw-profile"
+"""The header that names the profile a request is for: `llmgw bench` measures one at a time."""
 
 
 class _Next(Exception):
@@ -54,13 +56,14 @@ class Forwarder:
             ClientLeft: nobody is there to be told.
         """
         body = ask.for_engine(model.name, model.max_output)
+        profile = "".join(inbound.header(PROFILE)[:1])
         inbound.head["x-llmgw-served-model"] = model.name
         tried: frozenset[Key] = frozenset()
         failure: openai.ApiError | None = None
         async with KeepAlive(inbound, self._bounds.keepalive_s) if ask.stream else nullcontext():
             while len(tried) <= self._bounds.more_tries:
                 try:
-                    hold = await self._lines.enter(model.name, tried)
+                    hold = await self._lines.enter(model.name, tried, profile)
                 except openai.ApiError as nobody:
                     # Where another replica has failed already, that is what happened, and not that none is left.
                     raise failure or nobody from None

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from msgspec import structs
+
 from llmgw.core.table import Serving, TableModel, TableReplica
 
 
@@ -70,6 +72,15 @@ def outlook(model: TableModel, avoid: Collection[Key] = ()) -> Outlook:
     if not avoid and model.state == "running" and not model.why:
         return Outlook.STARTING
     return Outlook.NOTHING
+
+
+def of_profile(model: TableModel, profile: str) -> TableModel:
+    """The model as far as one of its profiles runs it: for who measures that one. Empty: all of it."""
+    if not profile:
+        return model
+    mine = tuple(r for r in model.replicas if r.id.rsplit("/", 2)[1:-1] == [profile])
+    why = model.why if mine else f"it has no replica of a profile {profile[:63]!r}"
+    return structs.replace(model, replicas=mine, why=why)
 
 
 def slots(replica: TableReplica) -> int:

@@ -10,16 +10,16 @@ from llmgw.core.table import Serving, TableModel
 from llmgw.gateway import openai
 from llmgw.gateway.bounds import Bounds
 from llmgw.gateway.ledger import Hold, Ledger
-from llmgw.gateway.pick import Key, Outlook, outlook, pick
+from llmgw.gateway.pick import Key, Outlook, of_profile, outlook, pick
 
 
 class _Waiter:
     """One request in a line."""
 
-    __slots__ = ("avoid", "granted", "since")
+    __slots__ = ("avoid", "granted", "profile", "since")
 
-    def __init__(self, avoid: frozenset[Key], since: float, granted: asyncio.Future[Hold]) -> None:
-        self.avoid, self.since, self.granted = avoid, since, granted
+    def __init__(self, avoid: frozenset[Key], profile: str, since: float, granted: asyncio.Future[Hold]) -> None:
+        self.avoid, self.profile, self.since, self.granted = avoid, profile, since, granted
 
 
 class Lines:
@@ -36,8 +36,8 @@ class Lines:
         self._lines: dict[str, deque[_Waiter]] = {}
         ledger.freed = self.wake
 
-    async def enter(self, name: str, avoid: frozenset[Key] = frozenset()) -> Hold:
-        """A slot of a replica of this model that is not in `avoid`.
+    async def enter(self, name: str, avoid: frozenset[Key] = frozenset(), profile: str = "") -> Hold:
+        """A slot of a replica of this model that is not in `avoid`, of one profile where one is named.
 
         Raises:
             ApiError: there is none, and none to wait for, or not in time.
@@ -45,6 +45,7 @@ class Lines:
         model = self._find(name)
         if model is None:
             raise openai.unknown_model(name)
+        model = of_profile(model, profile)
         replica = pick(model, self._ledger, avoid)
         if replica is not None:
             return self._ledger.take(name, replica)
@@ -57,7 +58,8 @@ class Lines:
             raise openai.queue_full(name, retry_after_s=max(1.0, now - line[0].since))
         if not line and not any(r.state is Serving.READY for r in model.replicas):
             self.cold()
-        return await self._wait(name, line, _Waiter(avoid, now, asyncio.get_running_loop().create_future()), ahead)
+        waiter = _Waiter(avoid, profile, now, asyncio.get_running_loop().create_future())
+        return await self._wait(name, line, waiter, ahead)
 
     async def _wait(self, name: str, line: deque[_Waiter], waiter: _Waiter, ahead: Outlook) -> Hold:
         # A request that has failed on a replica has waited its turn already.
@@ -87,10 +89,11 @@ class Lines:
         """Grant what can be granted, and refuse those for whom there is nothing left to wait for."""
         if name not in self._lines:
             return
-        model = self._find(name)
+        found = self._find(name)
         for waiter in tuple(self._lines[name]):
             if waiter.granted.done():
                 continue
+            model = None if found is None else of_profile(found, waiter.profile)
             replica = None if model is None else pick(model, self._ledger, waiter.avoid)
             if model is None:
                 waiter.granted.set_exception(openai.unavailable(f"{name} was removed from the catalog"))

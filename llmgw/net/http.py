@@ -7,7 +7,8 @@ reached is `Unreachable`, so that the caller knows that waiting may help.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,15 @@ class Answer:
     status: int
     body: bytes
     headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer that is still coming."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: AsyncIterator[bytes]
 
 
 class Client:
@@ -83,13 +93,10 @@ class Client:
         Raises:
             Unreachable: nothing answered in time.
         """
-        sent = dict(headers or {})
-        if self._key_file is not None:
-            sent["authorization"] = f"Bearer {read_key(self._key_file)}"
-        if body is not None:
-            sent.setdefault("content-type", "application/json")
         try:
-            async with self._http.stream(method, self.base + path, content=body, headers=sent) as response:
+            async with self._http.stream(
+                method, self.base + path, content=body, headers=self._headers(headers, body)
+            ) as response:
                 parts: list[bytes] = []
                 size = 0
                 async for part in response.aiter_bytes():
@@ -103,11 +110,24 @@ class Client:
                     parts.append(part)
                 return Answer(response.status_code, b"".join(parts), response.headers)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
-            raise Unreachable(
-                f"{self.name} did not answer at {self.base}",
-                why=str(e) or type(e).__name__,
-                do=f"see that {self.name} runs there, and that this machine reaches it",
-            ) from None
+            raise self._unreachable(e) from None
+
+    @asynccontextmanager
+    async def streamed(
+        self, path: str, *, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Streamed]:
+        """Send a POST, and read its answer as it comes. Leaving the block ends it.
+
+        Raises:
+            Unreachable: nothing answered in time, or the answer broke off.
+        """
+        try:
+            async with self._http.stream(
+                "POST", self.base + path, content=body, headers=self._headers(headers, body)
+            ) as response:
+                yield Streamed(response.status_code, response.headers, response.aiter_bytes())
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
+            raise self._unreachable(e) from None
 
     async def get(self, path: str, kind: type[T]) -> T:
         """The answer of a GET, as a value.
@@ -116,6 +136,21 @@ class Client:
             OperatorError: it answered with an error, or with something else.
         """
         return self.value(await self.call("GET", path), path, kind)
+
+    def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
+        sent = dict(given or {})
+        if self._key_file is not None:
+            sent["authorization"] = f"Bearer {read_key(self._key_file)}"
+        if body is not None:
+            sent.setdefault("content-type", "application/json")
+        return sent
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(
+            f"{self.name} did not answer at {self.base}",
+            why=str(error) or type(error).__name__,
+            do=f"see that {self.name} runs there, and that this machine reaches it",
+        )
 
     def value(self, answer: Answer, path: str, kind: type[T]) -> T:
         """The value of a good answer.

@@ -375,3 +375,25 @@ async def _happens(steps: list[tuple[str, int]]) -> None:  # noqa: C901 - a step
     assert world.lines.waiting() == {}
     assert world.ledger._live == {}
     assert world.ledger._lingering == {}
+
+
+async def test_who_names_a_profile_waits_for_that_one_and_holds_nobody_else_up():
+    world = World(one("m/gpu/0"), one("m/cpu/0", tier=1))
+    first = await world.lines.enter("m", profile="gpu")
+    named = asyncio.create_task(world.lines.enter("m", profile="gpu"))
+    await until(lambda: world.count == 1, said="one in line")
+
+    other = await world.ask("anybody")
+    assert (first.key.id, other.key.id) == ("m/gpu/0", "m/cpu/0")
+
+    other.release()
+    assert not named.done()
+    first.release()
+    assert (await named).key.id == "m/gpu/0"
+
+
+async def test_a_profile_that_nothing_runs_is_not_waited_for():
+    world = World(one("m/gpu/0"))
+
+    with pytest.raises(ApiError, match="nothing serves m: it has no replica of a profile 'cpu'"):
+        await world.lines.enter("m", profile="cpu")
