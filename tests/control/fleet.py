@@ -20,6 +20,7 @@ from llmgw.sources.status_branch import StatusBranch
 from llmgw.units import GIB
 from llmgw_agent.protocol import (
     Action,
+    Dossier,
     InstalledEngine,
     Inventory,
     Orders,
@@ -110,6 +111,8 @@ class Node:
     replicas: dict[tuple[str, int], ReplicaReport] = field(default_factory=dict)
     orders: Orders | None = None
     starts: int = 0
+    fails_above: int | None = None
+    """Tokens of context that an engine here does not come up with. None: everything comes up."""
 
     def report(self) -> Report:
         has = {"hostname": self.name, "cpu_cores": 8, "memory_bytes": 16 * GIB, "allow": ("path:/models",)}
@@ -140,9 +143,12 @@ class Node:
         for key, order in asked.items():
             if order.action is Action.RUN and key not in self.replicas:
                 self.starts += 1
+                fails = self.fails_above is not None and order.spec.context_tokens > self.fails_above
                 self.replicas[key] = ReplicaReport(
                     *key,
-                    Phase.READY,
+                    Phase.FAILED if fails else Phase.READY,
+                    attempts=order.attempt + fails,
+                    dossier=Dossier("exited", "it ended with 1") if fails else None,
                     fingerprint=order.fingerprint,
                     port=7500 + self.starts,
                     key="engine-secret",

@@ -147,3 +147,40 @@ async def test_a_catalog_emptied_while_nobody_looked_and_no_status_says_so_is_he
 
     assert "would remove 1 of 1 models (m)" in page["README.md"]
     assert list(kept) == [("m/cpu/0", 1)]
+
+
+async def test_a_form_that_does_not_come_up_in_place_gives_way_to_the_last_good_one_also_after_all_is_forgotten(
+    tmp_path,
+):
+    in_place = a_model() + b"rollout: {strategy: in_place}\n"
+    longer = in_place.replace(b"2048", b"4096")
+    async with a_control(tmp_path, files={"m": in_place}) as site:
+        node = site.node()
+        node.fails_above = 2048
+        serving = await settled(site, node, replicas=1)
+        await until(lambda: "as asked, 1 of 1" in site.status().get("README.md", ""))
+
+        site.push(m=longer)
+        await until(lambda: sorted(r.phase for r in node.replicas.values()) == ["failed", "ready"])
+        page = await until(lambda: "does not come up" in site.status()["README.md"] and site.status())
+        stop(serving)
+        (failed,) = (r for r in node.replicas.values() if r.phase == "failed")
+        (back,) = (r for r in node.replicas.values() if r.phase == "ready")
+    shutil.rmtree(tmp_path / "state")
+
+    assert back.fingerprint != failed.fingerprint
+    assert "runs in its last good one, which is stale" in page["README.md"]
+    assert "state: stalled" in page["models/6b/m.yaml"]
+
+    # What came back is lost with its machine: only the status branch has its form now.
+    async with a_control(tmp_path) as site:
+        again = site.node()
+        again.fails_above, again.replicas = 2048, {(failed.id, failed.generation): failed}
+        serving = await settled(site, again, replicas=2)
+        orders = {r.id: r for r in again.orders.replicas}
+        stop(serving)
+
+    (come,) = (r for r in again.replicas.values() if r.phase == "ready")
+    assert come.fingerprint == back.fingerprint
+    assert orders[come.id].spec.context_tokens == 2048
+    assert orders[failed.id].action == "keep"

@@ -4,6 +4,7 @@ import pytest
 from fleets import NOW, SETTLED, R, fleet, model, wanting
 from msgspec import structs
 
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
@@ -75,6 +76,46 @@ def test_control_takes_up_what_nodes_do_not_report_themselves():
     assert memory.files == {"m/1": FILES, "old/3": FILES}
     assert memory.unreferenced == {"old/3": NOW}, "retention goes on from where it was"
     assert not memory.settled
+
+
+def rolling(edit=lambda good: good):
+    """The status while a model goes from one form to the next, its last good form as somebody left it."""
+    before, after = model(cpu=2), model(cpu=2, context_length=8192)
+    seen = fleet(before, "n1", "n2", cpu=[R, R])
+    known = decide(wanting(before), seen, SETTLED, NOW).memory.good["m/cpu"]
+    wanted, memory = wanting(after), structs.replace(SETTLED, good={"m/cpu": edit(known)})
+    now = status(wanted, seen, decide(wanted, seen, memory, NOW), NOW)
+    return known, from_files(to_files(now, wanted, version="0.1.0"))
+
+
+def test_what_served_is_the_last_good_form_to_a_control_that_starts():
+    of = model(cpu=2, source={"from": "https://hub.example/m.gguf", "version": "1"})
+    *_, files = written()
+
+    good = remembered(from_files(files), now=NOW + 50).good["m/cpu"]
+
+    assert (good.fingerprint, good.version) == (fingerprint(of, of.profiles[0]), "m/1")
+
+
+def test_while_another_form_is_wanted_the_last_good_one_is_kept_beside_it():
+    known, recorded = rolling()
+
+    assert remembered(recorded, now=NOW).good == {"m/cpu": known}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda good: structs.replace(good, fingerprint="0" * 16),
+        lambda good: structs.replace(good, spec={**good.spec, "name": "other"}),
+        lambda good: structs.replace(good, memory_gib=-1.0),
+    ],
+    ids=["not what it says", "another model's", "a claim that cannot be"],
+)
+def test_a_last_good_form_that_was_edited_by_hand_is_not_known(edit):
+    _, recorded = rolling(edit)
+
+    assert remembered(recorded, now=NOW).good == {}
 
 
 def test_no_key_of_an_engine_and_no_port_is_in_any_file():
