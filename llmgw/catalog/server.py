@@ -107,11 +107,11 @@ class MirrorEntry(Strict):
     """Where nodes got bytes before: tried while a mirror moves."""
     retain: Seconds = 604_800.0
     """How long a version nothing refers to is kept, so that a revert fetches nothing: a week has every weekday."""
-    reserve: Annotated[Bytes, Planned()] = 10 << 30
-    """Room on its disk that it leaves free, `10GiB`: a full disk stops more than fetching."""
+    reserve: Bytes = 10 << 30
+    """Room on its disk that fetches leave free, `10GiB`: a full disk stops more than fetching."""
     parallel_nodes: Annotated[Whole, Field(ge=1, le=10_000)] = 4
     """Nodes that fetch from it at the same time: so many fill a line of ten gigabits."""
-    release_for_fetch: Annotated[Flag, Planned()] = False
+    release_for_fetch: Flag = False
     """Whether what nothing refers to goes before its time when a fetch has no room."""
 
 

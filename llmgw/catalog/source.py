@@ -47,9 +47,9 @@ class Source(Strict):
     sha256: Sha256 | None = None
     """Of the one file; what arrives with another is refused. Absent: what arrives is taken as it is."""
     checksums: Annotated[
-        dict[Path, Sha256], Field(max_length=256), AfterValidator(lambda sums: dict(sorted(sums.items()))), Planned()
+        dict[Path, Sha256], Field(max_length=256), AfterValidator(lambda sums: dict(sorted(sums.items())))
     ] = {}
-    """The sha256 of each file of several, by its path."""
+    """The sha256 of each file of several, by its path; what arrives with another is refused."""
     revision: Word | None = None
     """A branch, a tag or a commit of a repository of models. Absent: what `from` has after its `@`, or the
     default branch as `llmgw lock` finds it."""
@@ -69,9 +69,10 @@ class Source(Strict):
     """LoRA adapters, each asked for by its own name."""
     token_ref: Annotated[Name | None, Planned()] = None
     """The name of a file beside the mirror that holds the token to fetch with. Absent: no token."""
-    prefetch: Annotated[bool, Field(strict=True), Planned()] = False
-    """Nodes that a profile fits fetch the weights before a replica is placed there."""
-    retain: Annotated[Seconds | None, Planned()] = None
+    prefetch: Annotated[bool, Field(strict=True)] = False
+    """Nodes that a profile fits fetch the weights before a replica is placed there: as many as it may have replicas,
+    at most eight a profile, and only while nothing that is to run waits to be fetched."""
+    retain: Seconds | None = None
     """How long this version is kept once nothing refers to it. Absent: `mirror.retain` of the fleet."""
 
     @property

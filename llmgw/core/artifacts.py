@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from msgspec import structs
 
@@ -79,6 +80,8 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
                 ready[name] = files[key]  # a node may hold it already, or have it from another
             else:
                 held[name] = _away(name, wanted)
+        elif why := _wrong_sums(entry):
+            held[name] = _not_had(entry.model, why, "name that file in checksums, or lock it: llmgw lock")
         elif entry.stopped and not entry.model.source.prefetch:
             held[name] = Held(name, "it is stopped, so its weights are not fetched", model=name)
         else:
@@ -242,7 +245,21 @@ def _not_had(model: Model, why: str, do: str) -> Held:
 def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:
     model, source = entry.model, entry.model.source
     files = _files(entry.lock, source) if entry.lock else ()
-    return Fetch(model.name, str(source.version), source.from_, source.sha256, retry, why, files)
+    sha256 = written_sum(source, _one_file(source), 1)
+    return Fetch(model.name, str(source.version), source.from_, sha256, retry, why, files)
+
+
+def _wrong_sums(entry: WantedModel) -> str:
+    """Why sums that a model writes would be of nothing. With a lock, the catalog's own check has compared them."""
+    source = entry.model.source
+    if entry.lock is not None or not source.checksums or _one_file(source) in source.checksums:
+        return ""
+    return f"its checksums are not of {_one_file(source)}, the file that its source names"
+
+
+def _one_file(source: Source) -> str:
+    """The name of the file that a source without a lock is."""
+    return unquote(urlsplit(source.from_).path).rpartition("/")[2]
 
 
 def _files(lock: Lock, source: Source) -> tuple[WantedFile, ...]:
@@ -258,6 +275,7 @@ def _digest(entry: WantedModel) -> str:
     """Changes when something else is asked for, so that what failed before is tried again."""
     source = entry.model.source
     text = f"{source.from_}\n{source.version}\n{source.sha256}"
+    text += "".join(f"\n{path} {sha256}" for path, sha256 in source.checksums.items())
     if entry.lock is not None:
         text += "".join(f"\n{f.path} {f.bytes} {f.sha256}" for f in entry.lock.files) + f"\n{entry.lock.commit}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -19,19 +19,19 @@ ACTS = {
     "scaling": "min max target window up_delay down_delay idle_timeout schedule warm",
     "target": "concurrency slots queue rps",
     "schedule entry": "cron time_zone min max",
-    "source": "from version sha256 revision files ignore",
+    "source": "from version sha256 checksums revision files ignore prefetch retain",
     "profile": "name engine engine_version gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
-    "drain_timeout restart disk anti_affinity placement",
+    "drain_timeout restart disk anti_affinity placement min_tps",
     "gpu": "class count vendor name memory compute_capability",
     "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy "
     "freeze",
     "freeze window": "name cron time_zone duration",
     "node": "name address key_sha256 labels drained cards_out",
     "caller": "name key_sha256",
-    "mirror": "base api retain parallel_nodes",
+    "mirror": "base api retain reserve parallel_nodes release_for_fetch",
     "card": "name class count",
-    "policy": "max_removals required licenses unpinned_sources quotas soak models_at_once",
+    "policy": "max_removals required licenses unpinned_sources min_tps quotas soak models_at_once",
     "quota": "owner class cards memory_gib replicas",
     "rollout": "strategy max_surge max_unavailable auto_return freeze",
     "client key": "name sha256 owner models",
