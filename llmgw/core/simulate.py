@@ -52,13 +52,15 @@ def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course
     steps: list[Step] = []
     # What will be asked of the models meanwhile is nobody's to know.
     seen = structs.replace(seen, demand=structs.replace(seen.demand, whole=False, silent=()))
+    # Nothing waits longer than a failed start, or the others of a change that many share.
+    longest = max(LONGEST_S, wanted.server.policy.soak)
     plan = decide(wanted, seen, memory, now)
     for _ in range(MOST_STEPS):
         if plan.actions:
             steps.append(Step(plan.actions))
         next_seen = after(wanted, seen, plan)
         # What only waits for its time is given it before this is called rest.
-        now += STEP_S if plan.actions else LONGEST_S
+        now += STEP_S if plan.actions else longest
         following = decide(wanted, next_seen, plan.memory, now)
         if not plan.actions and not following.actions and next_seen == seen:
             return Course(tuple(steps), plan.held, seen, plan.memory, settled=True)

@@ -125,8 +125,9 @@ class _Group:
     def _in_order(self) -> list[str]:
         """The old ones, who goes first first."""
 
-        def size(entry: WantedModel) -> float:
-            return min((p.memory_gib or 0 for p in entry.sized.profiles), default=0)
+        def size(entry: WantedModel) -> tuple[int, float]:
+            takes = ((p.gpu.count if p.gpu else 0, p.memory_gib or 0.0) for p in entry.sized.profiles)
+            return min(takes, default=(0, 0.0))
 
         entries = (self._entries[name] for name in self.old)
         ranked = sorted(entries, key=lambda e: (-RANK[e.model.class_], size(e), e.model.name))

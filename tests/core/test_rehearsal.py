@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from fleets import NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
 
 from llmgw.core.observed import Observed
 from llmgw.core.rehearsal import Rehearsal, rehearse
+from llmgw.core.simulate import course
 from llmgw_agent.protocol import Claim
 
 GIB = 1 << 30
@@ -65,3 +69,37 @@ def test_a_node_that_was_lost_already_stays_so():
     result = rehearse(wanting(m), seen, SETTLED, NOW, minutes=1, lost={"n1"})
 
     assert happened(result) == [(0.0, "start m/cpu/1 on n2")]
+
+
+def sharing(**policy):
+    """Two models that a change of server.yaml makes out of date, and the node that they run on."""
+    models = [model(name, cpu=1) for name in "ab"]
+    wanted = wanting(*models, nodes=["n1"], policy=policy)
+    entries = {n: replace(w, shared="the change of defaults in 1a2b3c4d") for n, w in wanted.models.items()}
+    old = (replica(f"{m.name}/cpu/0", m, fingerprint="old") for m in models)
+    return replace(wanted, models=entries), Observed((node("n1", *old),))
+
+
+def test_a_change_that_is_shared_takes_its_time_from_the_first_model_to_the_next():
+    wanted, seen = sharing(soak=900)
+
+    result = rehearse(wanted, seen, SETTLED, NOW, minutes=20)
+
+    # The first is seen to be through at 20 s, and the other begins 900 s after that.
+    assert [(at, what) for at, what in happened(result) if not what.startswith("held")] == [
+        (0.0, "start a/cpu/1 on n1"),
+        (10.0, "stop a/cpu/0 on n1"),
+        (920.0, "start b/cpu/1 on n1"),
+        (930.0, "stop b/cpu/0 on n1"),
+    ]
+
+
+@pytest.mark.parametrize("soak", [600, 601, 86_400])
+def test_a_plan_goes_on_to_the_end_of_a_change_that_is_shared_however_long_the_others_wait(soak):
+    wanted, seen = sharing(soak=soak)
+
+    ended = course(wanted, seen, SETTLED, NOW)
+
+    assert ended.settled
+    assert ended.held == ()
+    assert [len(step.actions) for step in ended.steps] == [1, 1, 1, 1]
