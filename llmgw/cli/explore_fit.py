@@ -41,6 +41,13 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
     """What the nearest place is short of."""
 
 
+PICKLED = Verdict(
+    runs=False,
+    kind="pickled weights",
+    text="does not run: loading pickled weights runs whatever code is in them; look for safetensors or GGUF",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A verdict, and the file set that it is of. None: there is none to speak of."""
@@ -177,8 +184,7 @@ def none_of(looked: Looked) -> Verdict:
     if Kind.MODEL in kinds:
         return Verdict(runs=False, kind="incomplete", text="does not run: parts of its files are missing")
     if Kind.PICKLED in kinds:
-        why = "loading its pickled weights runs whatever code is in them; look for safetensors or GGUF"
-        return Verdict(runs=False, kind="pickled weights", text=f"does not run: {why}")
+        return PICKLED
     if kinds:
         what = "an adapter" if Kind.ADAPTER in kinds else "a projector"
         return Verdict(runs=False, kind="no whole model", text=f"does not run alone: it is {what} of another model")

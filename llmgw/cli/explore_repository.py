@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from llmgw.catalog.origin import MAIN
-from llmgw.cli.explore_fit import Judge, Verdict
+from llmgw.cli.explore_fit import PICKLED, Judge, Verdict
 from llmgw.cli.explore_look import USUAL, Looked, shape_of
 from llmgw.cli.explore_rows import FORMAT_VERSION, WIDTH, age, days_since, short, size, tokens
 from llmgw.cli.render import count
@@ -50,7 +50,7 @@ class Set(Struct, frozen=True):
     parts: int
     files: tuple[SetFile, ...]
     verdict: Verdict | None
-    """None: it is no model."""
+    """None: it runs with a model only."""
 
 
 class Other(Struct, frozen=True):
@@ -178,6 +178,8 @@ def _verdict(file_set: FileSet, looked: Looked, judge: Judge) -> Verdict | None:
     if file_set.kind is Kind.MODEL and not file_set.whole:
         missing = f"does not run: {len(file_set.files)} of its {file_set.parts} parts are here"
         return Verdict(runs=False, kind="incomplete", text=missing)
+    if file_set.kind is Kind.PICKLED:
+        return PICKLED
     return judge.of_set(looked, file_set).verdict if file_set.kind is Kind.MODEL else None
 
 
@@ -233,7 +235,8 @@ def _set_lines(each: Set) -> Iterator[str]:
     parts = count(each.parts, "file") if each.parts > 1 else ""
     what = "" if each.kind == Kind.MODEL else each.kind
     label = ", ".join(word for word in (what, each.quantisation, parts) if word)
-    yield f"{size(each.bytes):>10}  {each.name or each.files[0].path}" + (f"  ({label})" if label else "")
+    name = each.name or (each.files[0].path if each.parts == 1 else f"*.{each.format}")
+    yield f"{size(each.bytes):>10}  {name}" + (f"  ({label})" if label else "")
     if each.verdict is not None:
         yield from textwrap.wrap(
             each.verdict.text, WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 14, break_on_hyphens=False

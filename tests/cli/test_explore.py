@@ -27,6 +27,8 @@ EIGHT_B = {
     "llama.vocab_size": 128256,
 }
 HEADER = gguf_header(EIGHT_B)
+PAD = " " * 12
+"""Before a verdict of a file set."""
 CONFIG = json.dumps(
     {
         "model_type": "llama",
@@ -146,7 +148,7 @@ def test_all_shows_what_is_hidden_with_why(explore, hub):
 
     assert f"  does not fit {CARD}: " in out
     assert " short on " in out
-    assert "loading its pickled weights runs whatever code is in them" in out
+    assert "loading pickled weights runs whatever code is in them" in out
     assert "hidden" not in out
 
 
@@ -467,6 +469,43 @@ def test_a_gated_repository_says_how_it_is_had(explore, hub):
 
     assert f"It is gated: accept its terms at {hub.endpoint}/org/Chat-8B-GGUF,\n" in out
     assert "--token-file FILE, or HF_TOKEN" in out
+
+
+@pytest.mark.parametrize(
+    ("files", "lines"),
+    [
+        (
+            {"pytorch_model.bin": Sized(b"PK", 1 << 30)},
+            [
+                "   1.0 GiB  *.bin  (pickled)",
+                f"{PAD}does not run: loading pickled weights runs whatever code is in them;",
+            ],
+        ),
+        ({"adapter_model.safetensors": Sized(b"", 1 << 30)}, ["   1.0 GiB  adapter_model.safetensors  (adapter)"]),
+        (
+            {"m-00001-of-00002.gguf": Sized(HEADER, 1 << 30)},
+            [
+                "   1.0 GiB  m-*-of-00002.gguf",
+                f"{PAD}does not run: 1 of its 2 parts are here",
+                "Nothing of it runs here.",
+            ],
+        ),
+        (
+            {f"model-0000{n}-of-00002.safetensors": Sized(safetensors_header(), 1 << 30) for n in (1, 2)},
+            ["   2.0 GiB  *.safetensors  (2 files)"],
+        ),
+        ({"README.md": b"# Words"}, ["It has no weights."]),
+        ({"a b.gguf": Sized(HEADER, 1000)}, ["1 file with a name that no node would write left out."]),
+    ],
+)
+def test_what_is_no_model_is_listed_as_what_it_is(explore, hub, files, lines):
+    hub.put("org/odd", files)
+
+    code, out, err = explore("org/odd")
+
+    assert (code, err) == (Exit.DONE, "")
+    for line in lines:
+        assert line in out.splitlines()
 
 
 def test_a_base_model_lists_its_adapters(explore, hub):
