@@ -7,8 +7,10 @@ replicas that are placed from then on, and no claim is made smaller than what wa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+from msgspec import Struct
 
 from llmgw.catalog.profile import Profile
 from llmgw.core.machines import card_of
@@ -16,7 +18,22 @@ from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import parts
 from llmgw.core.rooms import kind_of
 from llmgw.core.wanted import Wanted, WantedModel
-from llmgw.planning.learned import CPU, About, Estimates, Figure, Kind, Learned, Run, merged, published, raises
+from llmgw.planning.learned import (
+    CPU,
+    About,
+    Estimates,
+    Figure,
+    Kind,
+    Learned,
+    Margin,
+    Run,
+    card_speed,
+    margin,
+    merged,
+    published,
+    quicker,
+    raises,
+)
 from llmgw.planning.machines import ASSUMED_GBS
 from llmgw.planning.predicted import Predicted, Spot, predicted, solved
 from llmgw_agent.protocol import SILENT_AFTER_S, Claim, Inventory, Phase, ReplicaReport
@@ -78,11 +95,66 @@ def expected(entry: WantedModel, node: NodeSeen, report: ReplicaReport) -> Predi
     return predicted(entry.model, found[0], entry.lock, found[1]) if found else None
 
 
+class Foretold(Struct, frozen=True):
+    """What is said of a replica before it runs."""
+
+    profile: str
+    node: str
+    host_bytes: int | None
+    card_bytes: int | None
+    tps: float | None
+    host_margin: Margin | None = None
+    """How far off it may be. None: nothing like it has run."""
+    card_margin: Margin | None = None
+    tps_margin: Margin | None = None
+
+
+def foretold(entry: WantedModel, node: NodeSeen, report: ReplicaReport, runs: Sequence[Run]) -> Foretold | None:
+    """What was worked out for a replica that is placed, corrected by runs like it; None where nothing was.
+
+    Args:
+        entry: whose it is.
+        node: where it was placed.
+        report: as it will be reported once it is there.
+        runs: that are known.
+    """
+    found = _where(entry, node, report)
+    if found is None or node.inventory is None:
+        return None
+    profile, spot = found
+    architecture = entry.lock.facts.get("architecture", "") if entry.lock else ""
+    built = {e.version for e in node.inventory.engines or () if e.name == profile.engine}
+    version = built.pop() if len(built) == 1 else ""
+    what = About(profile.engine, str(architecture), _place(node.inventory, report.devices), version, node.name)
+    more = raises(runs).get(what.kind, 1.0)
+    if profile.memory_gib is None:
+        # Its cache of prompts is a part of what was claimed before that was raised.
+        spot = replace(spot, claim_bytes=round(spot.claim_bytes / more))
+    worked_out = predicted(entry.model, profile, entry.lock, spot)
+    if worked_out is None:
+        return None
+    tps = worked_out.tps
+    if tps is not None and (speed := card_speed(runs, what)) is not None:
+        tps = (predicted(entry.model, profile, entry.lock, spot, speed=speed) or worked_out).tps
+    elif tps is not None:
+        tps *= quicker(runs, what)
+    return Foretold(
+        profile.name,
+        node.name,
+        None if worked_out.host_bytes is None else round(worked_out.host_bytes * more),
+        worked_out.card_bytes,
+        None if tps is None else round(tps, 2),
+        margin(runs, what, "host"),
+        margin(runs, what, "card") if worked_out.card_bytes is not None else None,
+        margin(runs, what, "tps") if tps is not None else None,
+    )
+
+
 def _taught(entry: WantedModel, factors: Mapping[Kind, float]) -> WantedModel:
     more: dict[str, float] = {}
     for profile in entry.model.profiles:
         what = about(entry, profile) if profile.memory_gib is None else None
-        if what is not None and (factor := factors.get((what.engine, what.architecture, what.place))):
+        if what is not None and (factor := factors.get(what.kind)):
             more[profile.name] = factor
     return entry.claiming(more) if more else entry
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from llmgw.catalog import canonical
 from llmgw.catalog.fingerprint import Effect, effect_of
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
+from llmgw.core.learning import Foretold, foretold
 from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted, WantedModel
@@ -53,6 +54,8 @@ class ModelChange(Struct, frozen=True):
     fetches: tuple[Fetch, ...]
     held: tuple[Held, ...]
     frozen: str = ""
+    estimates: tuple[Foretold, ...] = ()
+    """Of the first replica that starts of each profile."""
 
 
 class Preview(Struct, frozen=True):
@@ -157,7 +160,21 @@ def _model(name: str, before: WantedModel | None, after: WantedModel | None, cou
         tuple(a for a in mine if isinstance(a, Fetch)),
         tuple(h for h in course.held if h.model == name),
         after.frozen if after else "",
+        tuple(_estimates(after, [a for a in mine if isinstance(a, Start)], course)) if after else (),
     )
+
+
+def _estimates(entry: WantedModel, starts: Iterable[Start], course: Course) -> Iterator[Foretold]:
+    first: dict[str, Start] = {}
+    for start in sorted(starts, key=lambda s: s.id):
+        first.setdefault(split_id(start.id)[1], start)
+    nodes = {node.name: node for node in course.end.nodes}
+    runs = course.memory.learned.published.runs
+    for _, start in sorted(first.items()):
+        node = nodes.get(start.node)
+        report = next((r for r in node.replicas if r.id == start.id), None) if node else None
+        if node and report and (found := foretold(entry, node, report, runs)):
+            yield found
 
 
 def _fields(before: WantedModel, after: WantedModel) -> Iterator[FieldChange]:

@@ -112,6 +112,11 @@ class About(NamedTuple):
     node: str = ""
     """Where it would run. Empty: that is open."""
 
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with runs whose memory says something of its own."""
+        return self.engine, self.architecture, self.place
+
 
 class Spread(Struct, frozen=True):
     """Ratios of several runs."""
@@ -141,7 +146,7 @@ class Row(Struct, frozen=True, omit_defaults=True):
         return {name: spread for name, spread in named.items() if spread is not None}
 
 
-class Margin(NamedTuple):
+class Margin(Struct, frozen=True):
     """How far off a prediction may be."""
 
     percent: int

@@ -50,7 +50,9 @@ class Predicted:
     """Of one answer alone."""
 
 
-def predicted(model: Model, profile: Profile, lock: Lock | None, spot: Spot) -> Predicted | None:
+def predicted(
+    model: Model, profile: Profile, lock: Lock | None, spot: Spot, *, speed: CardSpeed | None = None
+) -> Predicted | None:
     """The prediction for a replica of a profile. None: nothing is known of its files.
 
     Args:
@@ -58,12 +60,13 @@ def predicted(model: Model, profile: Profile, lock: Lock | None, spot: Spot) -> 
         profile: as it is run.
         lock: what its source was found to be.
         spot: where it runs.
+        speed: of its cards, where that was measured; else what cards like them do.
     """
     found = _files(lock)
     if found is None:
         return None
     shape, file_bytes = found
-    tps = _tps(profile, shape, file_bytes, spot)
+    tps = _tps(profile, shape, file_bytes, spot, speed)
     if profile.engine != "llamacpp":
         # The others claim a share of a card, and fill it whatever the model.
         return Predicted(shape.architecture, tps=tps)
@@ -98,16 +101,17 @@ def _files(lock: Lock | None) -> tuple[ModelShape, int] | None:
         return None
 
 
-def _tps(profile: Profile, shape: ModelShape, file_bytes: int, spot: Spot) -> float | None:
+def _tps(profile: Profile, shape: ModelShape, file_bytes: int, spot: Spot, speed: CardSpeed | None) -> float | None:
     if not spot.cards:
         rates = {"all_gbs": spot.memory_gbs, "core_gbs": spot.core_gbs}
         return cpu_tps(cpu_bytes(shape, file_bytes), **rates, threads=profile.threads or spot.threads)
     if not _whole(profile, spot):
         return None
     card, count = spot.cards[0], len(spot.cards)
+    speed = speed or class_of(card)
     if profile.engine != "llamacpp" and count > 1:
-        return tensor_split_tps(shape, file_bytes, class_of(card), bandwidth_gbs=card.bandwidth_gbs, cards=count)
-    return card_tps(shape, file_bytes, class_of(card), bandwidth_gbs=card.bandwidth_gbs)
+        return tensor_split_tps(shape, file_bytes, speed, bandwidth_gbs=card.bandwidth_gbs, cards=count)
+    return card_tps(shape, file_bytes, speed, bandwidth_gbs=card.bandwidth_gbs)
 
 
 def _whole(profile: Profile, spot: Spot) -> bool:

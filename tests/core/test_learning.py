@@ -10,9 +10,12 @@ from fleets import NOW, SETTLED, F, R, S, model, node, profile, replica, wanting
 from locks import FACTS, lock
 from msgspec import structs
 
+from llmgw.cli.render import plan_text
 from llmgw.core.decide import decide
 from llmgw.core.learning import LOOK_EVERY_S, learn, taught
 from llmgw.core.observed import Observed
+from llmgw.core.preview import preview
+from llmgw.core.simulate import course
 from llmgw.core.status import status
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.planning.claim import claimed_gib
@@ -164,3 +167,41 @@ def test_an_idle_fleet_commits_once_what_it_learned_and_then_nothing():
         digests.append(status(wanted, seen, decide(wanted, seen, memory, now), now).digest)
 
     assert [n for n, (one, next_one) in enumerate(pairwise(digests)) if one != next_one] == [SETTLED_S // 60 - 1]
+
+
+def plan_of(wanted: Wanted, estimates: Estimates, **at) -> list[str]:
+    """What a plan says of a replica that it starts."""
+    ended = course(wanted, Observed((node("n1", **at),)), after(estimates), NOW)
+    shown = plan_text(preview(None, wanted, ended, observed="control, now", dirty=False, based_on=""))
+    return [line.strip() for line in shown.splitlines() if line.strip().startswith("expect")]
+
+
+def test_a_plan_says_what_it_expects_and_by_how_much_it_was_wrong_so_far():
+    wanted = asking()
+    slower = structs.replace(TOO_LOW.runs[0], model="y", node="n1", host=None, tps=Figure(10.0, 8.0))
+    right = structs.replace(TOO_LOW.runs[0], host=Figure(4.0 * GIB, 3.92 * GIB))
+
+    assert plan_of(wanted, Estimates()) == [
+        "expect  cpu on n1: 9.5 GiB of memory, ~5 tok/s, slow; nothing like it has run yet"
+    ]
+    assert plan_of(wanted, Estimates(0, (right, slower))) == [
+        "expect  cpu on n1: 9.5 GiB of memory ± 2 % (1 run), ~4.3 tok/s, very slow ± 20 % (1 run)"
+    ]
+    # One that was too low is not only said to be: more is claimed, and that is what is shown.
+    assert plan_of(wanted, TOO_LOW) == ["expect  cpu on n1: 14.2 GiB of memory ± 50 % (1 run), ~5 tok/s, slow"]
+
+
+def test_a_plan_goes_by_the_nodes_own_cards_once_one_of_them_was_measured():
+    wanted = asking(profile("gpu", gpu={"class": L40S}, memory_gib=2, parallel=1))
+    measured = looked(wanted, served(wanted, "m/gpu/0", devices=("GPU-0",), card_peak_bytes=5 * GIB, tps=80.0)).runs
+
+    (before,) = plan_of(wanted, Estimates())
+    (now,) = plan_of(wanted, Estimates(0, measured))
+
+    assert "5.0 GiB on its cards, ~" in before
+    assert "~80 tok/s" not in before
+    assert "~80 tok/s" in now
+
+
+def test_a_model_without_a_lock_is_not_guessed_at():
+    assert plan_of(asking(profile(), locked=False), Estimates()) == []
