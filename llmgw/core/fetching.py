@@ -87,6 +87,12 @@ class Fetching:
         """Whether a node may fetch now what it does not need yet: only while nothing that is to run waits."""
         return not self._waiting and self.before(node, version)
 
+    def elsewhere(self, node: str, version: str) -> bool:
+        """Whether another node brings a version, or has brought it, to the filesystem that a node shares."""
+        group = self._shared.get(node, ())
+        has = any(self._usable(n) and version in self._held[n] for n in group)
+        return has or (bool(group) and self._brings.get((group[0], version), node) != node)
+
     def _lacks(self, node: str, version: str) -> bool:
         return bool(self._most and version) and version not in self._held.get(node, ())
 

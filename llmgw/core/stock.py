@@ -105,7 +105,7 @@ class _Stocks:
         full = waits = False
         for profile in entry.sized.profiles:
             for room in self._best(entry, profile, key):
-                if key in room.held:
+                if key in room.held or self._fetching.elsewhere(room.name, key):
                     continue
                 size = self._weights.sizes.get(key, 0)
                 if not room.stored[key] and room.disk_bytes is not None and room.disk_bytes < size:
