@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from llmgw.catalog.origin import REPOSITORY
@@ -21,14 +20,10 @@ from llmgw.planning.claim import options_of
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.need import Files
 from llmgw.planning.shape import ModelShape, from_facts
-from llmgw.sources.header import facts_of
 from llmgw.sources.hub import Hub
-from llmgw.sources.hub_page import held
-from llmgw.sources.hub_sets import FileSet, Kind, size
+from llmgw.sources.hub_page import held, shape_of
+from llmgw.sources.hub_sets import USUAL, FileSet, Kind
 from llmgw.sources.web import Web
-
-USUAL = "Q4_K_M"
-"""Of several packings the one that is meant: the fewest bits that cost next to nothing in quality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +128,7 @@ def _repository(hub: Hub, name: str, revision: str) -> Given:
         why = f"it holds no whole GGUF or safetensors model{f', but {kinds[0]} files' if kinds else ''}"
         raise Refused(f"hf://{name} was not estimated", why=why, do="name a repository of weights")
     main = next((s for s in sets if s.quantisation == USUAL), sets[0])
-    others = {file.path for each in listed.sets if each is not main for file in each.files}
-    sizes = {file.path: size(file) for file in listed.files if file.path not in others}
-    facts = facts_of(main.first, partial(hub.read, name, listed.commit), sizes)
-    shape = from_facts(facts) if facts else ModelShape(architecture="", format=main.format)
+    shape = shape_of(hub, name, listed, main) or ModelShape(architecture="", format=main.format)
     return Given(_packing(main, shape, name), tuple(_alike(sets, main, shape, name)))
 
 

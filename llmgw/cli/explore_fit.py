@@ -78,13 +78,13 @@ class Judge:
             return Judged(None, none_of(looked))
         if why := _unserved(looked):
             return Judged(sets[0], why)
-        judged = (self.of_set(looked, s) for s in sets)
-        runs = []
-        for each in judged:
-            if each.verdict.runs and not slow(each.verdict):
-                return each
-            runs += [each] if each.verdict.runs else []
-        return runs[0] if runs else self.of_set(looked, min(sets, key=lambda s: s.bytes))
+        judged = []
+        for file_set in sets:
+            judged.append(self.of_set(looked, file_set))
+            if judged[-1].verdict.runs and not slow(judged[-1].verdict):
+                return judged[-1]
+        runs = (each for each in judged if each.verdict.runs)
+        return next(runs, judged[sets.index(min(sets, key=lambda s: s.bytes))])
 
     def of_set(self, looked: Looked, file_set: FileSet) -> Judged:
         """One file set."""

@@ -10,19 +10,15 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
 
 from llmgw.errors import OperatorError, Unreachable
-from llmgw.planning.shape import ModelShape, from_facts
-from llmgw.sources.header import facts_of
+from llmgw.planning.shape import ModelShape
 from llmgw.sources.hub import Hub
-from llmgw.sources.hub_page import Held, held
+from llmgw.sources.hub_page import Held, held, shape_of
 from llmgw.sources.hub_search import Found
-from llmgw.sources.hub_sets import FileSet, Kind, size
+from llmgw.sources.hub_sets import USUAL, FileSet, Kind
 
 AT_ONCE = 8
-USUAL = "Q4_K_M"
-"""The quantisation that is meant where none is named: the fewest bits that cost next to nothing in quality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +67,6 @@ def look_at(hub: Hub, found: Found) -> Looked:
         raise
     except OperatorError as e:
         return replace(bare, problem=e)
-
-
-def shape_of(hub: Hub, repository: str, listed: Held, of: FileSet) -> ModelShape | None:
-    """The shape of a file set, from its header or the configuration beside it. None: it does not say.
-
-    Raises:
-        OperatorError: it may not be read, is damaged, or the hub does not answer.
-    """
-    # Of weights its own alone: what else a repository holds is no part of its size.
-    others = {file.path for each in listed.sets if each is not of for file in each.files}
-    sizes: dict[str, int | None] = {f.path: size(f) for f in listed.files if f.path not in others}
-    facts = facts_of(of.first, partial(hub.read, repository, listed.commit or "main"), sizes)
-    return from_facts(facts) if facts else None
 
 
 def look_at_all(

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from llmgw.catalog.origin import MAIN
 from llmgw.cli.explore_fit import PICKLED, Judge, Verdict
-from llmgw.cli.explore_look import USUAL, Looked, shape_of
+from llmgw.cli.explore_look import Looked
 from llmgw.cli.explore_rows import FORMAT_VERSION, WIDTH, age, days_since, short, size, tokens
 from llmgw.cli.render import count
 from llmgw.errors import OperatorError, Unreachable
 from llmgw.sources.hub import Hub
-from llmgw.sources.hub_page import Related, card, held, paragraph, related
+from llmgw.sources.hub_page import Related, card, held, paragraph, related, shape_of
 from llmgw.sources.hub_search import Found
-from llmgw.sources.hub_sets import FileSet, Kind
+from llmgw.sources.hub_sets import USUAL, FileSet, Kind
 from llmgw.sources.hub_sets import size as file_size
 
 MOST_READ = 60

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from llmgw.catalog.origin import MAIN
 from llmgw.errors import OperatorError
+from llmgw.planning.shape import ModelShape, from_facts
+from llmgw.sources.header import facts_of
 from llmgw.sources.hub import Hub, TreeFile
 from llmgw.sources.hub_search import EXPAND, Found, Search, described, search
-from llmgw.sources.hub_sets import FileSet, file_sets
+from llmgw.sources.hub_sets import FileSet, file_sets, size
 from llmgw.sources.hub_text import first_paragraph
 
 README = "README.md"
@@ -64,6 +67,19 @@ def held(hub: Hub, repository: str, commit: str) -> Held:
     files = tuple(hub.files(repository, commit or MAIN, pages=_PAGES))
     sets, odd = file_sets(files)
     return Held(commit, sets, odd, files)
+
+
+def shape_of(hub: Hub, repository: str, found: Held, of: FileSet) -> ModelShape | None:
+    """The shape of a file set, from its header or the configuration beside it. None: it does not say.
+
+    Raises:
+        OperatorError: it may not be read, is damaged, or the hub does not answer.
+    """
+    # Of weights its own alone: what else a repository holds is no part of its size.
+    others = {file.path for each in found.sets if each is not of for file in each.files}
+    sizes: dict[str, int | None] = {file.path: size(file) for file in found.files if file.path not in others}
+    facts = facts_of(of.first, partial(hub.read, repository, found.commit or MAIN), sizes)
+    return from_facts(facts) if facts else None
 
 
 def paragraph(hub: Hub, repository: str, found: Held) -> str:

@@ -13,6 +13,9 @@ from llmgw.catalog.forms import FILE_PATH
 from llmgw.sources.hub import TreeFile
 from llmgw.sources.selecting import PART, PICKLED, beside, projector, weights
 
+USUAL = "Q4_K_M"
+"""The quantisation that is meant where none is named: the fewest bits that cost next to nothing in quality."""
+
 _QUANTISATION = re.compile(
     r"(?:^|[-._/])((?:UD-)?I?Q\d\w*|BF16|F16|F32|FP16|FP8|MXFP4\w*|NVFP4|TQ\d\w*)(?=$|[-._/])", re.IGNORECASE
 )
