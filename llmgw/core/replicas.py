@@ -61,8 +61,13 @@ class Node(Struct, frozen=True):
 
     def drains(self, devices: Iterable[str]) -> bool:
         """Whether what runs on these cards of it is to move off."""
-        entry = self.entry
-        return entry.drained or (bool(entry.cards_out) and not set(entry.cards_out).isdisjoint(devices))
+        entry, inventory = self.entry, self.seen.inventory
+        if entry.drained or not entry.cards_out:
+            return entry.drained
+        out = set(entry.cards_out)
+        # With a card go its slices.
+        out.update(card.uuid for card in (inventory.cards if inventory else ()) if card.parent in out)
+        return not out.isdisjoint(devices)
 
 
 class Replica(Struct, frozen=True, order=True, gc=False):

@@ -94,6 +94,8 @@ class Room:
     """Replicas by model, and by `model/profile`."""
     unusable: tuple[str, ...] = ()
     """Cards that nothing new is put on, and why, in words."""
+    holders: str = ""
+    """Who else holds most of its memory, and how much: words. Empty: nobody that is known."""
     order: dict[str, tuple[CardKind, int]] = field(default_factory=dict)
     """Of every usable card: its kind, and its place in the driver's order."""
     left: float = 0.0
@@ -156,6 +158,7 @@ class Room:
             self.stored.copy(),
             self.models.copy(),
             self.unusable,
+            self.holders,
             self.order,
         )
 
@@ -329,7 +332,7 @@ def _disk(need: Need) -> Disk:
 def _room(node: Node, alike: dict[Traits, int], spare: Collection[str]) -> Room:
     has, entry = node.seen.inventory, node.entry
     cards = has.cards if has else ()
-    order, free, unusable = _cards(cards, frozenset(entry.cards_out))
+    order, free, unusable = _cards(cards, frozenset(entry.cards_out), has.card_problem if has else "")
     held = frozenset(v.key for v in node.seen.versions if v.state == "held")
     arriving = {v.key: max(0, (v.total_bytes or 0) - v.bytes) for v in node.seen.versions if v.state == "arriving"}
     disk = has.disk_free_bytes if has else None
@@ -358,7 +361,16 @@ def _room(node: Node, alike: dict[Traits, int], spare: Collection[str]) -> Room:
         stored=Counter({*held, *arriving}),
         unusable=unusable,
         order=order,
+        holders=" and ".join(f"{show_gib(p.bytes)} held by {_named(p)}" for p in has.processes[:2]) if has else "",
     )
+
+
+def domain_of(room: Room, level: str) -> tuple[str, ...]:
+    """Which node, rack, row, room or site a room is in. Empty: its node has no label that says."""
+    if level == "node":
+        return (room.name,)
+    at = room.domain[: DOMAINS.index(level) + 1]
+    return at if at[-1] else ()
 
 
 def kind_of(card: Card) -> CardKind:
@@ -367,9 +379,14 @@ def kind_of(card: Card) -> CardKind:
 
 
 def _cards(
-    cards: tuple[Card, ...], out: Collection[str]
+    cards: tuple[Card, ...], out: frozenset[str], problem: str
 ) -> tuple[dict[str, tuple[CardKind, int]], dict[CardKind, list[str]], tuple[str, ...]]:
-    """The usable ones with their order, the free ones by kind, and what keeps the rest from being used."""
+    """The usable ones with their order, the free ones by kind, and what keeps the rest from being used.
+
+    While the driver does not answer none is usable: what is known of them is how they were before.
+    """
+    if problem:
+        return {}, {}, (problem,)
     order: dict[str, tuple[CardKind, int]] = {}
     free: dict[CardKind, list[str]] = {}
     unusable = []
@@ -377,7 +394,7 @@ def _cards(
     for place, card in enumerate(cards):
         if card.uuid in cut:
             continue  # its slices are cards of their own
-        if why := f"{card.uuid} is taken out" if card.uuid in out else _fault(card):
+        if why := f"{card.uuid} is taken out" if {card.uuid, card.parent} & out else _fault(card):
             unusable.append(why)
             continue
         kind = kind_of(card)
@@ -389,15 +406,15 @@ def _cards(
 def _fault(card: Card) -> str:
     """Why nothing new is put on a card, or empty."""
     if card.errors:
-        return f"{card.uuid} has {', '.join(card.errors)}"
+        return f"{card.uuid} is not well ({', '.join(card.errors)})"
     others = card.used_by_others_bytes or 0
     if others > card.memory_bytes * CARD_IN_USE_SHARE:
-        return f"{show_gib(others)} of {card.uuid} held by {_holders(card.processes)}"
+        return f"{show_gib(others)} of {card.uuid} held by {' and '.join(map(_named, card.processes[:2])) or 'others'}"
     return ""
 
 
-def _holders(processes: tuple[ForeignProcess, ...]) -> str:
-    return " and ".join(f"{p.name or 'a program'} (pid {p.pid})" for p in processes[:2]) or "others"
+def _named(process: ForeignProcess) -> str:
+    return f"{process.name or 'a program'} (pid {process.pid})"
 
 
 def spots_in(ask: Ask, room: Room) -> list[Spot]:

@@ -6,11 +6,11 @@ Nothing is stopped for a suspicion: what serves there goes on, and is said.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from llmgw.core.actions import Held
 from llmgw.core.memory import Failures
-from llmgw.core.replicas import Fleet, Standing
+from llmgw.core.replicas import Fleet, Replica, Standing
 
 ENOUGH = 2
 """Profiles that have to fail on a node before it is the node: one may be at fault itself."""
@@ -57,18 +57,41 @@ def disobeying(fleet: Fleet) -> Iterator[Held]:
 
 
 def faulty_cards(fleet: Fleet) -> Iterator[Held]:
-    """Cards whose driver reports errors: nothing new is put on them, and what serves there is named."""
+    """Cards that are not well: nothing new is put on them, what serves there is named, and what to do is said.
+
+    A card that is cut is spoken of once, with what runs on its slices.
+    """
     for name, node in fleet.nodes.items():
         inventory = node.seen.inventory
-        for card in inventory.cards if inventory else ():
-            if card.errors:
-                on = sorted(r.id for rs in fleet.replicas.values() for r in rs if r.holds and card.uuid in r.devices)
-                stays = f", and {', '.join(on)} stays on it while it serves" if on else ""
-                yield Held(
-                    name,
-                    f"{card.uuid} has {', '.join(card.errors)}: nothing new is put on it{stays}",
-                    next=f"reset or replace the card, or take it out: llmgw node drain {name} --card {card.uuid}",
-                )
+        # Of nearly all nodes this is all that is looked at.
+        if inventory is None or not any(card.errors for card in inventory.cards):
+            continue
+        faults: dict[str, set[str]] = defaultdict(set)
+        parts: dict[str, set[str]] = defaultdict(set)
+        for card in inventory.cards:
+            faults[card.parent or card.uuid].update(card.errors)
+            parts[card.parent or card.uuid].add(card.uuid)
+        for whole in sorted(card for card, errors in faults.items() if errors):
+            on = sorted(r.id for r in _on(name, fleet) if not parts[whole].isdisjoint(r.devices))
+            stays = f", and {', '.join(on)} stays on it while it serves" if on else ""
+            why = f"{whole} is not well ({', '.join(sorted(faults[whole]))}): nothing new is put on it{stays}"
+            yield Held(name, why, next=_mend(name, whole, faults[whole]))
+
+
+def _on(node: str, fleet: Fleet) -> Iterator[Replica]:
+    return (r for replicas in fleet.replicas.values() for r in replicas if r.node == node and r.holds)
+
+
+def _mend(node: str, card: str, errors: Collection[str]) -> str:
+    """What helps a card: what only hands can do comes before a reset."""
+    off = f"move off what runs there: llmgw node drain {node} --card {card}"
+    if "lost" in errors:
+        return f"switch {node} off and on; if the card does not come back, put it into another slot or replace it"
+    if "row remapping failed" in errors:
+        return f"replace it; {off}"
+    if "mig mode without slices" in errors:
+        return f"cut it into slices, or switch MIG off: nvidia-smi -i {card} -mig 0"
+    return f"{off}, reset it (nvidia-smi -i {card} --gpu-reset), and replace it if this comes again"
 
 
 def where_it_works(key: str, known: Failures, fleet: Fleet) -> str:

@@ -93,7 +93,12 @@ def test_a_card_with_errors_gets_nothing_new_keeps_what_serves_and_is_said():
 
     assert moves(plan) == ["+m/gpu/1"]
     assert plan.placements[1].devices == ("GPU-1",)
-    assert held(plan) == ["n1: GPU-0 has xid 79: nothing new is put on it, and m/gpu/0 stays on it while it serves"]
+    (said,) = plan.held
+    assert said.sentence == (
+        "n1: GPU-0 is not well (xid 79): nothing new is put on it, and m/gpu/0 stays on it while it serves; "
+        "move off what runs there: llmgw node drain n1 --card GPU-0, reset it (nvidia-smi -i GPU-0 --gpu-reset), "
+        "and replace it if this comes again"
+    )
 
 
 def test_what_failed_on_a_card_with_errors_goes_elsewhere():
@@ -113,7 +118,75 @@ def test_the_status_of_a_node_says_why_it_is_not_trusted():
 
     now = status(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW)
 
-    assert [[c.why for c in n.conditions] for n in now.nodes] == [["GPU-0 has lost: nothing new is put on it"], []]
+    assert [[c.why for c in n.conditions] for n in now.nodes] == [
+        ["GPU-0 is not well (lost): nothing new is put on it"],
+        [],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("errors", "helps"),
+    [
+        (("lost",), "switch n1 off and on; if the card does not come back, put it into another slot or replace it"),
+        (("row remapping failed", "xid 64"), "replace it; move off what runs there: llmgw node drain n1 --card GPU-0"),
+        (("mig mode without slices",), "cut it into slices, or switch MIG off: nvidia-smi -i GPU-0 -mig 0"),
+        (("reset required",), "move off what runs there: llmgw node drain n1 --card GPU-0, reset it"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_helps_a_card_is_said(errors, helps):
+    bad = structs.replace(card(0), errors=errors)
+
+    (said,) = decide(wanting(A, nodes=["n1"]), Observed((node("n1", cards=[bad]),)), SETTLED, NOW).held
+
+    assert said.next.startswith(helps)
+
+
+def test_a_card_that_is_cut_is_spoken_of_once_with_what_runs_on_its_slices():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S, "slice": "1g.10gb"}, replicas=2)])
+    bad = structs.replace(card(0), errors=("xid 79",))
+    parts = [structs.replace(bad, uuid=f"MIG-{n}", parent="GPU-0", slice="1g.10gb") for n in range(2)]
+    running = [replica(f"m/gpu/{n}", of, devices=(f"MIG-{n}",)) for n in range(2)]
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *running, cards=[bad, *parts]),)), SETTLED, NOW)
+
+    assert held(plan) == [
+        "n1: GPU-0 is not well (xid 79): nothing new is put on it, and m/gpu/0, m/gpu/1 stays on it while it serves"
+    ]
+
+
+def test_a_card_of_the_same_name_on_another_node_is_another_card():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S})])
+    bad = structs.replace(card(0), errors=("lost",))
+    seen = Observed((node("n1", cards=[bad]), node("n2", replica("m/gpu/0", of, devices=("GPU-0",)), cards=1)))
+
+    assert held(decide(wanting(of), seen, SETTLED, NOW)) == ["n1: GPU-0 is not well (lost): nothing new is put on it"]
+
+
+def test_a_card_that_returns_is_given_something_again():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S})])
+    wanted = wanting(of, nodes=["n1"])
+    gone = structs.replace(card(0), errors=("lost",))
+
+    without = decide(wanted, Observed((node("n1", cards=[gone]),)), SETTLED, NOW)
+    back = decide(wanted, Observed((node("n1", cards=[card(0)]),)), without.memory, NOW + 5)
+
+    assert moves(without) == []
+    assert moves(back) == ["+m/gpu/0"]
+
+
+def test_while_a_driver_does_not_answer_its_cards_get_nothing_new_and_what_serves_goes_on():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S}, replicas=2)])
+    hangs = node("n1", replica("m/gpu/0", of, devices=("GPU-0",)), cards=2)
+    problem = "nvidia-smi does not answer within 20 s: the driver hangs, or a card does"
+    hangs = structs.replace(hangs, inventory=structs.replace(hangs.inventory, card_problem=problem))
+
+    plan = decide(wanting(of, nodes=["n1"]), Observed((hangs,)), SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert [h.detail for h in plan.held] == [
+        f"n1: 1 l40s-48g short of 1, {problem}; it would fit on n1 with 1 more free"
+    ]
 
 
 def test_without_room_elsewhere_the_reason_says_what_is_wrong_with_the_card():
@@ -122,7 +195,7 @@ def test_without_room_elsewhere_the_reason_says_what_is_wrong_with_the_card():
 
     plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", cards=[bad]),)), SETTLED, NOW)
 
-    assert "n1: 1 l40s-48g short of 1, GPU-0 has xid 79" in " ".join(h.detail for h in plan.held)
+    assert "n1: 1 l40s-48g short of 1, GPU-0 is not well (xid 79)" in " ".join(h.detail for h in plan.held)
 
 
 def test_a_node_that_does_not_obey_is_said_to_with_why():
