@@ -38,6 +38,7 @@ def fingerprint(model: Model, profile: Profile) -> str:
         "threads": profile.threads,
         "memory_gib": None if profile.memory_gib is None else number(float(profile.memory_gib)),
         "gpu": [profile.gpu.class_, profile.gpu.count] if profile.gpu else None,
+        "slice": profile.gpu.slice if profile.gpu else None,
         "args": list(profile.args),
         "kv_types": [profile.kv_type_k, profile.kv_type_v] if profile.kv_type_k or profile.kv_type_v else None,
         "gpu_layers": profile.gpu_layers,

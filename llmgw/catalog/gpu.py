@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from llmgw.catalog.fields import Name, NumberSpan, SizeSpan, Strict, Whole, Word
-from llmgw.catalog.planned import Planned
 
 Vendor = Literal["nvidia", "amd", "intel"]
 
@@ -32,5 +31,6 @@ class GpuNeed(Strict):
     corrects errors its driver reports up to 6 % less, and what is sold as 80 GB is often 80 GiB. Absent: any size."""
     compute_capability: NumberSpan | None = None
     """Of NVIDIA's cards, what they can do: `8.0..` for bfloat16. Absent: any."""
-    slice: Annotated[Word | None, Planned()] = None
-    """A part of a card in place of a whole one: `1g.10gb` of NVIDIA's MIG. Absent: whole cards."""
+    slice: Word | None = None
+    """A part of a card in place of a whole one, as its driver names it: `1g.10gb` of NVIDIA's MIG. One of it is all
+    that a program sees. Absent: whole cards."""

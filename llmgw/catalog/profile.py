@@ -99,8 +99,9 @@ class Profile(Strict):
     placement: Literal["spread", "binpack"] = "spread"
     """`spread` puts replicas on different nodes and, by labels of these names, racks, rows, rooms and sites, so that
     one's end is not all's; `binpack` fills a node first."""
-    keep_within: Annotated[Literal["node", "rack", "row", "room", "site"] | None, Planned()] = None
-    """What all cards of one replica are in, by the node's labels of that name. Absent: one node."""
+    keep_within: Literal["node", "rack", "row", "room", "site"] | None = None
+    """What all replicas of the profile are in, one of it, by the nodes' labels of that name; a node without that label
+    is in none. What runs elsewhere is not moved. Absent: they may be anywhere."""
     tp: Annotated[Whole, Field(ge=1, le=64), Planned()] = 1
     """Cards that each layer is divided over, for vLLM and SGLang."""
     pp: Annotated[Whole, Field(ge=1, le=64), Planned()] = 1

@@ -93,6 +93,10 @@ def _cards(profile: Profile, at: Steps) -> Iterator[Finding]:
         why = "a replica needs a card that can hold it, and nothing says which"
         do = "write its `class`, or `memory` like `24GB..`, or `vendor`, `name` or `compute_capability`"
         yield Finding((*at, "gpu"), f"`gpu` of profile {profile.name} says of no card", why, do)
+    if gpu and gpu.slice and count > 1:
+        what = f"`count` of profile {profile.name} cannot be {count} with `slice`"
+        why = "a program sees one slice of one card, however many it is given"
+        yield Finding((*at, "gpu", "count"), what, why, "write 1 and a larger slice, or take `slice` out")
     if profile.tensor_split and profile.gpu and len(profile.tensor_split) != count:
         what = f"`tensor_split` of profile {profile.name} has {len(profile.tensor_split)} shares"
         yield Finding((*at, "tensor_split"), what, f"one replica has {count} cards", f"write {count} shares")

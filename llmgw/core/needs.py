@@ -19,6 +19,19 @@ RANK = {"guaranteed": 0, "standard": 1, "opportunistic": 2}
 """Whose needs are placed first."""
 
 
+class Domain(NamedTuple):
+    """One node, rack, row, room or site."""
+
+    level: str
+    at: tuple[str, ...]
+    """The labels from the site down to it, or the node's name. Empty: no node says where it is."""
+
+    @property
+    def words(self) -> str:
+        """How it is spoken of."""
+        return f"{self.level} {'/'.join(part for part in self.at if part)}".strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """One replica that should run and does not."""
@@ -41,6 +54,8 @@ class Need:
     """Profiles (`model/profile`) that are never on one node with it."""
     fingerprint: str = ""
     """Of the last good form, which it comes back in. Empty: of the one that is wanted."""
+    within: Domain | None = None
+    """Where all of its profile's replicas are; None: anywhere."""
 
     @property
     def rank(self) -> tuple[int, bool]:
@@ -107,6 +122,9 @@ class Ask(NamedTuple):
     shuns: tuple[str, ...]
     """Models, and profiles as `model/profile`, that it is on no node with."""
 
+    within: Domain | None = None
+    """The place it is kept within; None: anywhere."""
+
     def claim(self, node_cores: int) -> Claim:
         """What one replica takes of a node with so many cores."""
         cores = max(1, node_cores // 2) if self.cpu_cores is None else self.cpu_cores
@@ -114,7 +132,13 @@ class Ask(NamedTuple):
 
 
 def ask_of(
-    model: Model, profile: Profile, *, version: str = "", weights_bytes: int = 0, shunned: tuple[str, ...] = ()
+    model: Model,
+    profile: Profile,
+    *,
+    version: str = "",
+    weights_bytes: int = 0,
+    shunned: tuple[str, ...] = (),
+    within: Domain | None = None,
 ) -> Ask:
     """What one replica of a profile asks of its node.
 
@@ -124,6 +148,7 @@ def ask_of(
         version: the key of its weights; empty: they are read in place.
         weights_bytes: what they take of a node's disk.
         shunned: profiles that are never on one node with it, as `shunners` says.
+        within: the place it is kept within.
     """
     cards = _cards(profile.gpu) if profile.gpu else None
     return Ask(
@@ -140,6 +165,7 @@ def ask_of(
         weights_bytes=weights_bytes if version else 0,
         disk_bytes=profile.disk or 0,
         shuns=tuple(sorted({*profile.anti_affinity, *shunned})),
+        within=within,
     )
 
 

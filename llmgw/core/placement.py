@@ -57,7 +57,12 @@ def spot_in(need: Need, rooms: Iterable[Room]) -> Spot | None:
 
 def _ask(need: Need) -> Ask:
     return ask_of(
-        need.model, need.profile, version=need.version, weights_bytes=need.weights_bytes, shunned=need.shunned
+        need.model,
+        need.profile,
+        version=need.version,
+        weights_bytes=need.weights_bytes,
+        shunned=need.shunned,
+        within=need.within,
     )
 
 

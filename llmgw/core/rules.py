@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from llmgw.core.needs import Ask
 from llmgw.core.replicas import Standing
-from llmgw.core.rooms import Room, Traits, suits
+from llmgw.core.rooms import Room, Traits, domain_of, suits
 from llmgw.core.unplaced import NEAREST, Near, Reason
 from llmgw.units import show_bytes, show_gib
 
@@ -89,6 +89,17 @@ def _kind(ask: Ask, node: Traits) -> Missing | None:
     return Missing(number, f"it has no {words}", f"with {number} {words}")
 
 
+def _within(ask: Ask, room: Room) -> Missing | None:
+    if ask.within is None:
+        return None
+    here, level = domain_of(room, ask.within.level), ask.within.level
+    if here and here == ask.within.at:
+        return None
+    if not here:
+        return Missing(1, f"it has no label {level}, within one of which all are kept", f"with the label {level}")
+    return Missing(0, f"it is outside {ask.within.words}, where all are kept", f"were it in {ask.within.words}")
+
+
 def _cards(ask: Ask, room: Room) -> Missing | None:
     if ask.cards is None:
         return None
@@ -106,7 +117,8 @@ def _memory(ask: Ask, room: Room) -> Missing | None:
     short = ask.memory_bytes - room.memory_bytes
     if short <= 0:
         return None
-    return Missing(short, f"{show_gib(short)} of memory short", f"with {show_gib(short)} less memory")
+    held = f", {room.holders}" if room.holders else ""
+    return Missing(short, f"{show_gib(short)} of memory short{held}", f"with {show_gib(short)} less memory")
 
 
 def _cores(ask: Ask, room: Room) -> Missing | None:
@@ -147,13 +159,13 @@ FIXED: tuple[tuple[str, Fixed], ...] = (
     ("cards", _kind),
 )
 MOVING: tuple[tuple[str, Moving], ...] = (
+    ("within", _within),
     ("cards", _cards),
     ("memory", _memory),
     ("cores", _cores),
     ("disk", _disk),
     ("apart", _apart),
 )
-_MOVING = tuple(rule for _, rule in MOVING)
 NAMES = tuple(dict.fromkeys(name for name, _ in (*FIXED, *MOVING)))
 """In this order; a node is counted under the first that keeps the need off it."""
 
@@ -164,6 +176,10 @@ class Rules:
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self._fixed: dict[int, bool] = {}
+        # Of those that move, the ones it asks anything of: they are what most of a large pass is spent on.
+        asked = {"memory": True, "cores": True, "cards": ask.cards, "within": ask.within, "apart": ask.shuns}
+        asked["disk"] = bool(ask.version or ask.disk_bytes)
+        self._moving = tuple(rule for name, rule in MOVING if asked[name])
 
     def admits(self, room: Room) -> bool:
         """Whether nothing that stays as it is keeps the ask off."""
@@ -174,7 +190,26 @@ class Rules:
 
     def fits(self, room: Room) -> bool:
         """Whether nothing keeps the ask off."""
-        return self.admits(room) and not any(rule(self.ask, room) for rule in _MOVING)
+        return self.admits(room) and not any(rule(self.ask, room) for rule in self._moving)
+
+    def times(self, room: Room, model: str) -> int:
+        """How often the ask, of a model by this name, fits into one room."""
+        ask = self.ask
+        if not self.fits(room):
+            return 0
+        claim = ask.claim(room.cores)
+        most = [room.memory_bytes // claim.memory_bytes]
+        if claim.cpu_cores:
+            most.append(room.cpu_cores // claim.cpu_cores)
+        if claim.cards:
+            # All cards of one replica are of one kind.
+            most.append(sum(len(u) // claim.cards for kind, u in room.free.items() if suits(ask, kind)))
+        if ask.disk_bytes and room.disk_bytes is not None:
+            fetched = 0 if room.stored[ask.version] else ask.weights_bytes
+            most.append((room.disk_bytes - fetched) // ask.disk_bytes)
+        if model in ask.shuns:
+            most.append(1)  # it is kept apart from its own
+        return min(most)
 
     def table(self, rooms: Iterable[Room]) -> tuple[Reason, ...]:
         """What keeps it off each room, by the first rule that does."""

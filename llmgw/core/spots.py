@@ -21,6 +21,7 @@ from llmgw.core.retention import version_key
 from llmgw.core.rooms import Room, Rooms
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
+from llmgw.core.within import kept_within
 
 Spots = dict[str, tuple[Need, Spot]]
 """What is placed, by replica id."""
@@ -66,6 +67,7 @@ def find_spots(
     sizes = weights.sizes
     spare = frozenset(weights.kept.spare(weights.kept.unreferenced))
     rooms = Rooms(fleet, sizes=sizes, suspects=suspects, spare=spare)
+    needs = list(zip([turn for turn, _ in needs], kept_within((n for _, n in needs), rooms), strict=True))
     found = place([n for _, n in needs], rooms)
     going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)

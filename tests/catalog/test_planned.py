@@ -22,8 +22,9 @@ ACTS = {
     "source": "from version sha256 checksums revision files ignore prefetch retain",
     "profile": "name engine engine_version gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
-    "drain_timeout restart disk anti_affinity placement min_tps",
-    "gpu": "class count vendor name memory compute_capability",
+    "drain_timeout restart disk anti_affinity placement min_tps "
+    "keep_within",
+    "gpu": "class count vendor name memory compute_capability slice",
     "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy "
     "freeze",
     "freeze window": "name cron time_zone duration",

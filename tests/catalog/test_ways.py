@@ -139,6 +139,12 @@ def said(value: dict) -> list[tuple[str, str]]:
             id="parts that are not the cards",
         ),
         pytest.param(
+            [((*GPU, "gpu", "count"), 2), ((*GPU, "gpu", "slice"), "1g.10gb")],
+            "`count` of profile gpu cannot be 2 with `slice`",
+            "write 1 and a larger slice, or take `slice` out",
+            id="several slices",
+        ),
+        pytest.param(
             [((*CPU, "gpu_layers"), 3)],
             "`gpu_layers` is in profile cpu, which has no card",
             "take it out, or add `gpu:`",

@@ -1,7 +1,7 @@
 """What a profile may ask of its node and its cards, field by field."""
 
 import pytest
-from fleets import L40S, NOW, SETTLED, R, card, held, model, moves, node, profile, replica, wanting
+from fleets import L40S, NOW, SETTLED, F, R, card, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.core.decide import decide
@@ -187,6 +187,18 @@ def test_a_card_that_is_taken_out_gets_nothing_new_and_what_runs_there_moves_off
     assert moves(second) == ["-m/gpu/0"]
 
 
+def test_with_a_card_that_is_taken_out_go_its_slices():
+    of = model(profiles=[profile("gpu", gpu={"class": L40S, "slice": "1g.10gb"})])
+    there = [card(0), SLICE, card(1), structs.replace(SLICE, uuid="MIG-2", parent="GPU-1")]
+    entries = [{"name": "n1", "address": "10.0.0.1", "cards_out": ["GPU-0"]}]
+    seen = Observed((node("n1", replica("m/gpu/0", of, devices=("MIG-1",)), cards=there),))
+
+    plan = decide(wanting(of, nodes=entries), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["+m/gpu/1"]
+    assert next(p.devices for p in plan.placements if p.id == "m/gpu/1") == ("MIG-2",)
+
+
 def test_where_every_card_is_taken_out_the_reason_says_so():
     entries = [{"name": "n1", "address": "10.0.0.1", "cards_out": ["GPU-0"]}]
 
@@ -202,6 +214,37 @@ def test_gs1_the_program_that_holds_a_card_is_named_where_the_node_knows_it():
     _, (why,) = where(on_cards(), nodes=[node("n1", cards=[busy])])
 
     assert "27.0 GiB of GPU-0 held by python (pid 4711)" in why
+
+
+def test_gs1_what_waits_for_a_card_is_placed_in_the_pass_after_it_is_freed():
+    held_by = (ForeignProcess(4711, 27 * GIB, "python"),)
+    busy = node("n1", cards=[structs.replace(card(0, used_gib=27), processes=held_by)])
+    wanted = wanting(on_cards(), nodes=["n1"])
+
+    before = decide(wanted, Observed((busy,)), SETTLED, NOW)
+    after = decide(wanted, Observed((node("n1", cards=[card(0)]),)), before.memory, NOW + 5)
+
+    assert moves(before) == []
+    assert moves(after) == ["+m/gpu/0"]
+
+
+def test_gs1_a_card_that_another_program_holds_is_passed_over_for_one_that_is_free():
+    there = [structs.replace(card(0, used_gib=27), processes=(ForeignProcess(4711, 27 * GIB, "python"),)), card(1)]
+
+    plan = decide(wanting(on_cards(), nodes=["n1"]), Observed((node("n1", cards=there),)), SETTLED, NOW)
+
+    assert [p.devices for p in plan.placements] == [("GPU-1",)]
+
+
+def test_gs1_the_program_that_holds_a_machines_memory_is_named_where_it_is_short():
+    full = node("n1", memory_gib=41, used_gib=40.5)
+    full = structs.replace(
+        full, inventory=structs.replace(full.inventory, processes=(ForeignProcess(10, 40 * GIB, "postgres"),))
+    )
+
+    _, (why,) = where(model(cpu=1), nodes=[full])
+
+    assert why.startswith("n1: 0.5 GiB of memory short, 40.0 GiB held by postgres (pid 10);")
 
 
 def test_who_holds_a_card_makes_no_status_commit():
@@ -271,3 +314,78 @@ def test_a_replica_of_an_agent_that_does_not_say_its_cards_is_charged_all_the_sa
 
     assert plan.actions == ()
     assert held(plan) == ["m/gpu/1: no node has room for it"]
+
+
+KEPT = {"n1": "a", "n2": "b", "n3": "b", "n4": ""}
+
+
+def kept(level="rack", racks=KEPT, room=2, running=(), count=3, **fields):
+    """Where replicas of a GiB go that are kept within one place, on nodes with room for so many each."""
+    of = model(profiles=[profile(memory_gib=1, replicas=count, keep_within=level, **fields)])
+    entries = [{"name": n, "address": "10.0.0.1", "labels": {level: r} if r else {}} for n, r in racks.items()]
+    nodes = [node(n, *(replica(rid, of) for rid, at in running if at == n), memory_gib=room) for n in racks]
+    return where(of, nodes=nodes, entries=entries)
+
+
+@pytest.mark.parametrize("level", ["rack", "row", "room", "site"])
+def test_replicas_that_are_kept_within_one_place_go_where_all_of_them_fit(level):
+    # n1 is the first by name and in a place by itself: put there, the third would have nowhere to go.
+    started, _ = kept(level)
+
+    assert started == {"m/cpu/0": "n2", "m/cpu/1": "n3", "m/cpu/2": "n2"}
+
+
+def test_replicas_that_are_kept_on_one_node_are_all_on_it():
+    of = model(profiles=[profile(memory_gib=1, replicas=3, keep_within="node")])
+
+    started, _ = where(of, nodes=[node("n1", memory_gib=2), node("n2", memory_gib=3), node("n3", memory_gib=9)])
+
+    assert set(started.values()) == {"n2"}
+
+
+def test_they_go_where_the_others_run_and_nothing_that_runs_is_moved():
+    started, _ = kept(running=[("m/cpu/0", "n1")], count=2)
+    apart, _ = kept(running=[("m/cpu/0", "n1"), ("m/cpu/1", "n2"), ("m/cpu/2", "n3")], count=4)
+
+    assert started == {"m/cpu/1": "n1"}
+    assert apart == {"m/cpu/3": "n2"}
+
+
+def test_where_the_place_is_full_the_rest_waits_and_the_reason_says_where_it_must_be():
+    started, (why,) = kept(room=1, count=3)
+
+    assert started == {"m/cpu/0": "n2", "m/cpu/1": "n3"}
+    assert why == (
+        "n1: it is outside rack b, where all are kept, and 1 more; n2: 1.0 GiB of memory short, and 1 more; "
+        "it would fit on n2 with 1.0 GiB less memory"
+    )
+
+
+def test_a_node_without_the_label_is_in_no_place():
+    started, (why,) = kept(racks={"n1": ""}, count=1)
+
+    assert started == {}
+    assert why == ("n1: it has no label rack, within one of which all are kept; it would fit on n1 with the label rack")
+
+
+def test_racks_of_one_name_in_two_rooms_are_two():
+    of = model(profiles=[profile(memory_gib=1, replicas=2, keep_within="rack")])
+    entries = [{"name": n, "address": "10.0.0.1", "labels": {"room": n, "rack": "a"}} for n in ("n1", "n2")]
+
+    started, _ = where(of, nodes=[node(n, memory_gib=1) for n in ("n1", "n2")], entries=entries)
+
+    assert started == {"m/cpu/0": "n1"}
+
+
+def test_of_places_that_do_the_one_with_the_weights_is_taken_and_one_it_failed_in_is_not():
+    racks = {"n1": "a", "n2": "b"}
+    of = model(profiles=[profile(keep_within="rack")], source=FETCHED)
+    entries = [{"name": n, "address": "10.0.0.1", "labels": {"rack": r}} for n, r in racks.items()]
+    memory = structs.replace(SETTLED, files={"m/1": (FILE,)})
+
+    def on(*nodes):
+        return where(of, nodes=nodes, entries=entries, memory=memory, mirror=MIRROR)[0]
+
+    assert on(node("n1"), node("n2", versions=["m/1"])) == {"m/cpu/0": "n2"}
+    failed = replica("m/cpu/0", of, F, version="m/1")
+    assert on(node("n1", failed, versions=["m/1"]), node("n2")) == {"m/cpu/0": "n2"}
