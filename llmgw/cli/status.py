@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from msgspec import UNSET
 
 from llmgw.cli.render import as_json, columns
 from llmgw.cli.seen import Operator, ask_status, operator, status_tree
@@ -108,6 +109,8 @@ def _text(status: FleetStatus, how: str, only: str | None, moving: dict[str, str
     yield from _conditions(models, moving)
     rows = [("MODEL", "STATE", "READY", "WHERE"), *((m.name, m.state, ready_of(m), where(m)) for m in models)]
     yield f"\n{columns(rows)}" if models else "\nno models"
+    if only is not None:
+        yield from (f"\n{h.sentence}" for m in models if m.now is not UNSET for h in m.now.headroom)
     if only is None:
         nodes = [("NODE", "STATE", "REPLICAS"), *((n.name, n.word, str(len(n.replicas))) for n in status.nodes)]
         yield f"\n{columns(nodes)}"

@@ -22,11 +22,12 @@ from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
 from llmgw.core.cadence import due_in_s
 from llmgw.core.explain import message
+from llmgw.core.outlook import with_headroom
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError
 from llmgw.sources.status_branch import StatusBranch, Tip
-from llmgw.sources.status_files import to_files
+from llmgw.sources.status_files import seen_in, to_files
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +197,11 @@ class Writer:
         return False
 
     def _write(self, offer: _Offer, subject: str, body: str) -> str | None:
+        status = offer.status
+        if offer.wanted is not None:
+            status = with_headroom(status, offer.wanted, seen_in(status))
         return self._branch.write(
-            to_files(offer.status, offer.wanted, version=__version__),
+            to_files(status, offer.wanted, version=__version__),
             subject=subject,
             body=body,
             trailers={

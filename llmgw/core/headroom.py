@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from llmgw.catalog.model import Model
-from llmgw.core.needs import Ask, ask_of
+from llmgw.catalog.profile import Profile
+from llmgw.core.needs import RANK, Ask, ask_of, shunners
+from llmgw.core.replicas import Fleet
 from llmgw.core.retention import version_key
-from llmgw.core.rooms import Disk, Key, Profiled, Room, Rooms, spots_in, suits
+from llmgw.core.rooms import Profiled, Room, Rooms, suits
 from llmgw.core.rules import Rules
 from llmgw.core.unplaced import Unplaced
+from llmgw.core.wanted import Wanted
+from llmgw.core.within import domain_for
 
-GivesWay = Callable[[Model], Iterable[Key]]
-"""The running replicas that would give way to one of a model."""
+LOOKS = 50_000
+"""Rooms that are looked at in all for what people read: about half a second. The models after that are asked about
+one by one."""
+
+Freed = Callable[[Model], Iterable[Room]]
+"""The rooms that would be larger, as they would be then, had all that gives way to a model gone."""
 
 
 class Headroom(Struct, frozen=True, order=True):
@@ -28,8 +36,31 @@ class Headroom(Struct, frozen=True, order=True):
     """That fit where everything of a lower class gave way: at least `more`."""
 
 
+class Left(Struct, frozen=True, omit_defaults=True):
+    """The same for people, in a status."""
+
+    profile: str
+    more: int | None = None
+    """None: it is not known what one takes."""
+    by_preempting: int = 0
+    why: str = ""
+    """What keeps off the next one, on the nearest nodes, and what would change that."""
+
+    @property
+    def sentence(self) -> str:
+        """`room for 2 more of gpu, 5 with preempting; not more because …`."""
+        if self.more is None:
+            return f"room for more of {self.profile} is not known: {self.why}"
+        preempting = f", {self.by_preempting} with preempting" if self.by_preempting > self.more else ""
+        return f"room for {self.more or 'no'} more of {self.profile}{preempting}; not more because {self.why}"
+
+
 def headroom(
-    models: Iterable[Model], rooms: Rooms, sizes: Mapping[str, int], gives_way: GivesWay | None = None
+    models: Iterable[Model],
+    rooms: Rooms,
+    sizes: Mapping[str, int],
+    freed: Freed | None = None,
+    shunned: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Headroom, ...]:
     """For each profile of some models, in their order. Each is counted as if it were the only one to grow.
 
@@ -37,59 +68,104 @@ def headroom(
         models: that are asked about.
         rooms: what is left; it is not changed.
         sizes: bytes of each version, by key.
-        gives_way: whom a model may preempt; None: nobody.
+        freed: what a model may have by preempting; None: nothing.
+        shunned: by model, the profiles that keep away from it, as `shunners` says.
     """
     plain: dict[Ask, int] = {}
     found = []
     for model in models:
-        without = rooms.without(gives_way(model)) if gives_way else []
         for profile in model.profiles:
-            version = version_key(model)
-            ask = ask_of(model, profile, version=version, weights_bytes=sizes.get(version, 0))
-            rules = Rules(ask)
-            if ask not in plain:
-                plain[ask] = sum(_times(rules, room, model.name) for room in rooms.all.values())
+            rules = _rules(model, profile, rooms, sizes, (shunned or {}).get(model.name, ()))
+            if rules.ask not in plain:
+                plain[rules.ask] = sum(rules.times(room, model.name) for room in rooms.all.values())
+            more = plain[rules.ask]
             gained = sum(
-                _times(rules, room, model.name) - _times(rules, rooms.all[room.name], model.name) for room in without
+                rules.times(room, model.name) - rules.times(rooms.all[room.name], model.name)
+                for room in (freed(model) if freed else ())
             )
-            found.append(Headroom(model.name, profile.name, plain[ask], plain[ask] + gained))
+            found.append(Headroom(model.name, profile.name, more, more + gained))
     return tuple(found)
 
 
-def why_not_more(model: Model, profile: str, rooms: Rooms, sizes: Mapping[str, int]) -> Unplaced:
+def why_not_more(
+    model: Model, profile: str, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...] = ()
+) -> Unplaced:
     """What would keep off the next one, were all placed that fit."""
     (of,) = (p for p in model.profiles if p.name == profile)
-    version = version_key(model)
-    rules = Rules(ask_of(model, of, version=version, weights_bytes=sizes.get(version, 0)))
+    rules = _rules(model, of, rooms, sizes, shunned)
     return Unplaced(rules.table([_filled(rules, room, (model.name, profile)) for room in rooms.all.values()]))
 
 
-def _times(rules: Rules, room: Room, model: str) -> int:
-    """How often the ask of a model fits into one room."""
-    if not rules.fits(room):
-        return 0
-    claim = rules.ask.claim(room.cores)
-    most = [room.memory_bytes // claim.memory_bytes]
-    if claim.cpu_cores:
-        most.append(room.cpu_cores // claim.cpu_cores)
-    if claim.cards:
-        # All cards of one replica are of one kind.
-        most.append(sum(len(u) // claim.cards for kind, u in room.free.items() if suits(rules.ask, kind)))
-    if rules.ask.disk_bytes and room.disk_bytes is not None:
-        fetched = 0 if room.stored[rules.ask.version] else rules.ask.weights_bytes
-        most.append((room.disk_bytes - fetched) // rules.ask.disk_bytes)
-    if model in rules.ask.shuns:
-        most.append(1)  # it is kept apart from its own
-    return min(most)
+def left(wanted: Wanted, fleet: Fleet, sizes: Mapping[str, int], looks: int = LOOKS) -> dict[str, tuple[Left, ...]]:
+    """Of every profile that runs or may run, by model, as far as so many looks go: the first by name.
+
+    Args:
+        wanted: what is asked.
+        fleet: the settled fleet.
+        sizes: bytes of each version, by key.
+        looks: rooms that may be looked at.
+    """
+    rooms = Rooms(fleet, sizes=sizes)
+    shunned = shunners(entry.model for entry in wanted.models.values())
+    below = {word: _without_lower(word, wanted, fleet, rooms) for word in RANK}
+    found: dict[str, tuple[Left, ...]] = {}
+    for name, entry in sorted(wanted.models.items()):
+        model = entry.sized
+        looks -= len(model.profiles) * len(rooms.all)
+        if looks < 0:
+            break
+        if not entry.stopped:
+            counted = headroom([model], rooms, sizes, lambda of: below[of.class_], shunned)
+            found[name] = tuple(_left(model, h, rooms, sizes, shunned.get(name, ())) for h in counted)
+    return found
+
+
+def _left(model: Model, counted: Headroom, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]) -> Left:
+    (profile,) = (p for p in model.profiles if p.name == counted.profile)
+    if profile.memory_gib is None:
+        why = f"its memory is not written and cannot be worked out; llmgw lock {model.name}"
+        return Left(profile.name, why=why)
+    why = why_not_more(model, profile.name, rooms, sizes, shunned).words
+    return Left(profile.name, counted.more, counted.by_preempting, why)
+
+
+def _without_lower(word: str, wanted: Wanted, fleet: Fleet, rooms: Rooms) -> list[Room]:
+    """The rooms that what is of a lower class has something in, without it."""
+    lower = {n for n, entry in wanted.models.items() if RANK[entry.model.class_] > RANK[word]}
+    return rooms.without(r.key for name in sorted(lower) for r in fleet.of(name) if r.holds)
+
+
+def _rules(model: Model, profile: Profile, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]) -> Rules:
+    version = version_key(model)
+    ask = ask_of(model, profile, version=version, weights_bytes=sizes.get(version, 0), shunned=shunned)
+    if profile.keep_within is None:
+        return Rules(ask)
+    key = f"{model.name}/{profile.name}"
+    # As many as can be: of two places the roomier one.
+    count = sum(max(0, room.memory_bytes // ask.memory_bytes) for room in rooms.all.values())
+    within = domain_for(Rules(ask), key, profile.keep_within, rooms, count, version=version)
+    return Rules(ask._replace(within=within))
 
 
 def _filled(rules: Rules, room: Room, of: Profiled) -> Room:
-    times = _times(rules, room, of[0])
+    """A room with as many in it as fit."""
+    times = rules.times(room, of[0])
     if not times:
         return room
-    full = room.copy()
-    ask = rules.ask
-    for _ in range(times):
-        spot = spots_in(ask, full)[0]
-        full.take(of, spot.claim, spot.devices, Disk(ask.version, ask.weights_bytes, ask.disk_bytes))
+    full, ask = room.copy(), rules.ask
+    claim = ask.claim(room.cores)
+    full.memory_bytes -= times * claim.memory_bytes
+    full.cpu_cores -= times * claim.cpu_cores
+    full.models[of[0]] += times
+    full.models["/".join(of)] += times
+    left = times * claim.cards
+    for kind, uuids in full.free.items():
+        if suits(ask, kind):
+            taken = min(left, len(uuids) // max(1, claim.cards) * claim.cards)
+            del uuids[:taken]
+            left -= taken
+    if full.disk_bytes is not None:
+        full.disk_bytes -= times * ask.disk_bytes + (0 if room.stored[ask.version] else ask.weights_bytes)
+    if ask.version:
+        full.stored[ask.version] += times
     return full

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from llmgw.core.actions import Held, Plan, Start, Stop
+from llmgw.core.headroom import Left
 from llmgw.core.holdings import Failure, Holding, HoldingState
 from llmgw.core.memory import LastGood, Memory
 from llmgw.core.observed import Observed
@@ -24,7 +25,7 @@ from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.planning.learned import Estimates
 from llmgw.units import GIB
-from llmgw_agent.protocol import Action, Claim, HeldVersion, Inventory, Phase, ReplicaReport, WeightFile, split_id
+from llmgw_agent.protocol import Action, Card, Claim, HeldVersion, Inventory, Phase, ReplicaReport, WeightFile, split_id
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
@@ -61,6 +62,8 @@ class ModelNow(Struct, frozen=True, omit_defaults=True):
     """What of a model moves."""
 
     unplaced: tuple[Shortage, ...] = ()
+    headroom: tuple[Left, ...] = ()
+    """How many more would fit, by profile, as of when it was written. Empty: that was not worked out."""
 
 
 class ModelStatus(Struct, frozen=True, omit_defaults=True):
@@ -109,6 +112,8 @@ class NodeNow(Struct, frozen=True, omit_defaults=True):
     report_age_s: int | None = None
     memory_used_by_others_gib: int | None = None
     disk_free_gib: int | None = None
+    cards_held_gib: dict[str, int] = {}
+    """What others hold of cards, by UUID: those of which it is a GiB or more."""
 
 
 class NodeStatus(Struct, frozen=True, omit_defaults=True):
@@ -297,6 +302,7 @@ def _node(node: Node, conditions: Iterable[Condition]) -> NodeStatus:
         report_age_s=None if seen.age_s is None else round(seen.age_s),
         memory_used_by_others_gib=_gib(inventory.memory_used_by_others_bytes) if inventory else None,
         disk_free_gib=_gib(inventory.disk_free_bytes) if inventory else None,
+        cards_held_gib=_held_of(inventory.cards) if inventory else {},
     )
     if inventory:
         inventory = structs.replace(
@@ -322,6 +328,10 @@ def _node(node: Node, conditions: Iterable[Condition]) -> NodeStatus:
 
 def _gib(n: int | None) -> int | None:
     return None if n is None else round(n / GIB)
+
+
+def _held_of(cards: Iterable[Card]) -> dict[str, int]:
+    return {c.uuid: held for c in cards if (held := _gib(c.used_by_others_bytes))}
 
 
 def _held(version: HeldVersion) -> HeldVersion:

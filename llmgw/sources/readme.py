@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import UNSET
+
 from llmgw.core.holdings import HoldingState
 from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus
 from llmgw.core.wanted import Wanted, WantedModel
@@ -23,6 +25,7 @@ def readme(status: FleetStatus, wanted: Wanted | None) -> str:
         f"As of commit `{status.observed_commit[:12]}`. Written by llmgw: what is edited here is overwritten.\n",
         *_problems(status),
         *_models(status, wanted.models if wanted else {}),
+        *_headroom(status.models),
         *_nodes(status.nodes),
         *_mirror(status.mirror),
         *_estimates(rows(status.estimates.runs)),
@@ -86,6 +89,20 @@ def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterable[
     yield "\n".join(rows) + "\n"
     if len(status.models) > ROWS:
         yield f"{len(status.models) - ROWS} more are in `models/`.\n"
+
+
+def _headroom(models: Iterable[ModelStatus]) -> Iterable[str]:
+    """How many more there would be room for, and why not more."""
+    known = [(m.name, h) for m in models if m.now is not UNSET for h in m.now.headroom]
+    if not known:
+        return
+    yield "## Room for more\n"
+    rows = ["| model | profile | more | with preempting | why not more |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {name} | {h.profile} | {'? | ?' if h.more is None else f'{h.more} | {h.by_preempting}'} | {_text(h.why)} |"
+        for name, h in known[:ROWS]
+    ]
+    yield "\n".join(rows) + "\n"
 
 
 def ready_of(model: ModelStatus) -> str:

@@ -201,8 +201,13 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
 
 def observed(recorded: Recorded) -> Observed:
     """What was seen when the status was written, as if it were seen now."""
-    nodes = tuple(_node(n) for n in recorded.status.nodes)
-    mirror = recorded.status.mirror
+    return seen_in(recorded.status)
+
+
+def seen_in(status: FleetStatus) -> Observed:
+    """What a status says was seen."""
+    nodes = tuple(_node(n) for n in status.nodes)
+    mirror = status.mirror
     seen = None
     if mirror is not None and mirror.reachable:
         free = None if mirror.disk_free_gib is UNSET else mirror.disk_free_gib * GIB
@@ -273,6 +278,10 @@ def _node(node: NodeStatus) -> NodeSeen:
             inventory,
             memory_used_by_others_bytes=None if used is None else used * GIB,
             disk_free_bytes=None if free is None else free * GIB,
+            cards=tuple(
+                structs.replace(c, used_by_others_bytes=node.now.cards_held_gib.get(c.uuid, 0) * GIB)
+                for c in inventory.cards
+            ),
         )
     age = {Standing.USABLE: 0.0, Standing.SILENT: SILENT_AFTER_S + 1, Standing.LOST: float("inf")}
     return NodeSeen(

@@ -1,20 +1,22 @@
 """The status as files of its branch, and back."""
 
 import pytest
-from fleets import NOW, SETTLED, R, fleet, model, wanting
+from fleets import NOW, SETTLED, R, card, fleet, model, node, wanting
 from msgspec import structs
 
 from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
+from llmgw.cli.status import _text
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
+from llmgw.core.outlook import with_headroom
 from llmgw.core.status import status
 from llmgw.core.wanted import WantedKey
 from llmgw.errors import OperatorError
 from llmgw.planning.learned import Estimates, Figure, Learned, Run
 from llmgw.planning.speed import CardSpeed
-from llmgw.sources.status_files import from_files, observed, remembered, to_files
+from llmgw.sources.status_files import from_files, observed, remembered, seen_in, to_files
 from llmgw_agent.protocol import WeightFile
 
 FILES = (WeightFile("m.gguf", 100, "a" * 64),)
@@ -52,6 +54,30 @@ def test_what_was_written_is_read_back_whole():
     assert back.wanted.server == wanted.server
     assert back.wanted.keys == wanted.keys
     assert (back.wanted.commit, back.wanted.applied) == ("c" * 40, "b" * 40)
+
+
+def test_what_others_hold_of_a_card_is_known_to_a_plan_made_of_the_branch_and_makes_no_commit():
+    wanted = wanting(model(cpu=1), nodes=["n1"])
+
+    def at(used_gib):
+        seen = Observed((node("n1", cards=[card(0, used_gib=used_gib), card(1)]),))
+        return status(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW)
+
+    (back,) = observed(from_files(to_files(at(27), wanted, version="0.1.0"))).nodes
+
+    assert [c.used_by_others_bytes for c in back.inventory.cards] == [27 << 30, 0]
+    assert at(27).digest == at(0).digest
+
+
+def test_how_many_more_would_fit_is_written_and_read_back():
+    wanted, now, _ = written()
+
+    back = from_files(to_files(with_headroom(now, wanted, seen_in(now)), wanted, version="0.1.0"))
+
+    (left,) = next(m for m in back.status.models if m.name == "m").now.headroom
+    # 256 GiB, 64 cores and 8 cards on each of two nodes, of which each has one replica of a GiB and a core.
+    assert (left.profile, left.more, left.by_preempting) == ("cpu", 126, 126)
+    assert "\n".join(_text(back.status, "now", "m", {})).endswith(left.sentence)
 
 
 def test_the_same_status_is_the_same_bytes():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus, ProfileStatus
-from llmgw.sources.readme import headline
+from llmgw.core.headroom import Left
+from llmgw.core.status import FleetStatus, MirrorStatus, ModelNow, ModelStatus, NodeStatus, ProfileStatus
+from llmgw.sources.readme import headline, readme
 
 
 def fleet(*models, nodes=(), **more):
@@ -55,3 +56,14 @@ OTHER = "catalog/n.yaml:1:1: this is not YAML"
 )
 def test_the_first_line_counts_what_needs_a_person(status, said):
     assert headline(status) == said
+
+
+def test_how_many_more_would_fit_is_a_table_of_its_own_and_what_is_not_known_is_no_number():
+    left = (Left("cpu", 2, 5, "n1: 0.5 GiB of memory short | more"), Left("gpu", why="its memory is not known"))
+
+    page = readme(fleet(model(now=ModelNow(headroom=left))), None)
+
+    assert "## Room for more" in page
+    assert "| m | cpu | 2 | 5 | n1: 0.5 GiB of memory short \\| more |" in page
+    assert "| m | gpu | ? | ? | its memory is not known |" in page
+    assert "## Room for more" not in readme(fleet(model()), None)
