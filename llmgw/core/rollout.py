@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from llmgw.catalog.model import Model
 from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.lastgood import Setbacks, form
@@ -108,9 +109,9 @@ def _missing(
     if in_place and serving_old and (not known or (works and not seat.failed)):
         _in_place(result, seat, at)
     if known:
-        _set_back(result, key, seat, known, setbacks, idle=not (gaps or under_way or replacing))
+        _set_back(result, key, seat, known, setbacks)
     if gaps and key in setbacks.returning:
-        _come_back(result, key, seat, setbacks, fleet, now)
+        _come_back(result, entry.model, seat, setbacks, fleet, now)
         return
     count = gaps + replacing
     if not count:
@@ -127,17 +128,8 @@ def _missing(
     _need(result, key, like, seat.failed, known, count, fleet)
 
 
-def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Setbacks, *, idle: bool) -> None:
-    """Say what runs in place of a form that does not come up, or why nothing does.
-
-    Args:
-        result: the model's turn.
-        key: the profile, `model/profile`.
-        seat: its replicas.
-        known: how the wanted form failed.
-        setbacks: what comes back.
-        idle: whether nothing of it is missing or tried again.
-    """
+def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Setbacks) -> None:
+    """Say what runs in place of a form that does not come up, or why nothing does."""
     if not seat.short or (any(r.serves for r in seat.kept) and not seat.failed):
         return
     why, do = f"it does not come up in its new form ({known.words})", "change it once more, or take the change back"
@@ -146,7 +138,7 @@ def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Se
         result.held.append(_stalled(key, f"{why}, and runs in its last good one, which is stale", do))
     elif relapse and relapse.cause:
         result.held.append(_stalled(key, f"{why}, nor in its last good one ({relapse.words})", do))
-    elif idle and seat.old:
+    elif any(r.fingerprint != seat.outcome for r in seat.old):
         result.held.append(_stalled(key, f"{why}, and what serves in an earlier one, which is stale, stays", do))
     elif seat.way.auto_return and key not in setbacks.good and any(r.generation > r.attempts for r in seat.failed):
         # It was started more often than it failed, so some form of it came up.
@@ -154,14 +146,15 @@ def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Se
         result.held.append(Held(key, why, model=result.model))
 
 
-def _come_back(result: Turn, key: str, seat: Seats, setbacks: Setbacks, fleet: Fleet, now: float) -> None:
-    """Add what the profile is short of in its last good form."""
+def _come_back(result: Turn, wanted: Model, seat: Seats, setbacks: Setbacks, fleet: Fleet, now: float) -> None:
+    """Add what the profile is short of in its last good form. Whose it is and what it may displace is as wanted now."""
+    key = f"{wanted.name}/{seat.profile.name}"
     known, relapse = setbacks.returning[key], setbacks.relapses.get(key)
     relapse = relapse if relapse and relapse.cause else None
     if relapse and (held := _not_now(key, relapse, where_it_works(key, relapse, fleet), now)):
         result.held.append(held)
         return
-    model = form(known, seat.profile.name)
+    model = form(known, seat.profile.name).model_copy(update={"class_": wanted.class_, "owner": wanted.owner})
     profile = next(p for p in model.profiles if p.name == seat.profile.name)
     why = f"its last good form comes back, since the new one does not come up: {setbacks.failures[key].cause}"
     like = Need(model, profile, "", 0, why, fingerprint=known.fingerprint)
@@ -287,18 +280,18 @@ def _useless(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[
 
 
 def _surplus(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
-    """What could go, in the order it should: over its count, of no profile, then replaced."""
+    """What could go, in the order it should: over its count, replaced, and of a profile that is gone."""
     for seat in seats.values():
         for replica in sorted(seat.over, key=seat.order, reverse=True):
             yield replica, f"{seat.profile.name} has more than {seat.wanted}"
-    for replica in sorted((r for r in lonely if r.holds), key=keeping, reverse=True):
-        yield replica, "it is not asked for any more"
     for seat in seats.values():
         # One that serves is enough for one that is out of date, in its own profile.
         enough = len(seat.old) + sum(r.serves for r in seat.kept) - seat.wanted
         for n, replica in enumerate(sorted(seat.old, key=keeping, reverse=True)):
             if n < enough or not seat.wanted:
                 yield replica, f"it is {_fault(replica, seat.outcome)}"
+    for replica in sorted((r for r in lonely if r.holds), key=keeping, reverse=True):
+        yield replica, "it is not asked for any more"
 
 
 def _stop(result: Turn, replica: Replica, why: str) -> None:

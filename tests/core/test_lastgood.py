@@ -258,3 +258,17 @@ def test_where_what_serves_is_left_beside_a_form_that_fails_that_is_said():
 
     assert moves(plan) == []
     assert held(plan) == [why("and what serves in an earlier one, which is stale, stays")]
+
+
+def test_what_comes_back_is_of_the_class_and_under_the_quota_that_are_wanted_now():
+    # As its form was, two of it would have come back where one is allowed.
+    was = model(cpu=2, rollout=IN_PLACE, owner="them")
+    now = model(cpu=2, rollout=IN_PLACE, owner="us", context_length=2048, **{"class": "opportunistic"})
+    known = after(was, *(replica(f"m/cpu/{n}", was) for n in range(2)))
+    seen = Observed((node("n1", *(failed(now, f"m/cpu/{n}") for n in range(2))),))
+    quotas = [{"owner": "us", "class": "opportunistic", "replicas": 1}]
+
+    plan = decide(wanting(now, nodes=["n1"], policy={"quotas": quotas}), seen, known, NOW)
+
+    assert moves(plan) == ["+m/cpu/2"]
+    assert "m/cpu/3: the quota of the opportunistic models of us is full" in held(plan)
