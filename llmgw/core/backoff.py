@@ -62,10 +62,13 @@ def updated(known: Failures | None, replicas: Iterable[Replica], fingerprint: st
         tries = max((r.attempts for r in mine if r.age_s < STEADY_S), default=0)
         return before or (Failures(fingerprint, tries, last_at=now, cause="", message="") if tries else None)
     worst = failed[0]
+    count = max(before.count if before else 0, worst.attempts, 1)
+    # A round is as old as when it was first seen to be over: whatever a node then says of its age, it is waited once.
+    known_round = before is not None and count == before.count
     return Failures(
         fingerprint,
-        count=max(before.count if before else 0, worst.attempts, 1),
-        last_at=max(before.last_at if before else 0.0, *(now - r.age_s for r in failed)),
+        count,
+        last_at=before.last_at if before and known_round else max(now - max(0.0, r.age_s) for r in failed),
         cause=worst.dossier.cause if worst.dossier else "exited",
         message=worst.dossier.message if worst.dossier else "",
         nodes=tuple(sorted({*(before.nodes if before else ()), *(r.node for r in failed)})),

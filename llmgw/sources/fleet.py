@@ -21,13 +21,24 @@ from llmgw.core.observed import NodeSeen
 from llmgw.net.answers import refusal
 from llmgw.net.decoding import decode
 from llmgw.net.port import body_of
-from llmgw_agent.protocol import PROTOCOL, REPORT_EVERY_S, SILENT_AFTER_S, Orders, Report, digest, split_id
+from llmgw_agent.protocol import (
+    PROTOCOL,
+    REPORT_EVERY_S,
+    SILENT_AFTER_S,
+    Orders,
+    ReplicaReport,
+    Report,
+    digest,
+    split_id,
+)
 
 log = logging.getLogger(__name__)
 
 LARGEST_REPORT_BYTES = 8 << 20
 """A report of a thousand replicas with their dossiers is under two."""
 
+LONG_S = 3600.0
+"""Nobody asks how much longer than this a replica has been in its phase."""
 
 LARGEST_COUNT = 2**53
 """Counts are counted on from: one at the end of what fits would be the end for every node."""
@@ -40,6 +51,8 @@ class _Known:
     report: Report | None = None
     """The last whole one. What a later one left out is as it was said before."""
     digest: str = ""
+    said_at: float = 0.0
+    """Monotonic time at which that one came: every age in it has grown since."""
     peer: str = ""
     """Where the agent calls from."""
     since: float = 0.0
@@ -83,13 +96,13 @@ class Reports:
         known = self._known.get(name)
         if known is None or known.report is None or known.at is None:
             return self._seeds.get(name, NodeSeen(name))
-        report = known.report
+        report, now = known.report, self._monotonic()
         return NodeSeen(
             name,
-            age_s=self._monotonic() - known.at,
+            age_s=now - known.at,
             boot=report.boot,
             inventory=None if report.inventory is UNSET else report.inventory,
-            replicas=() if report.replicas is UNSET else report.replicas,
+            replicas=() if report.replicas is UNSET else _aged(report.replicas, now - known.said_at),
             versions=() if report.versions is UNSET else report.versions,
             obeyed=known.obeyed,
             agent_version=report.agent_version,
@@ -184,7 +197,7 @@ class Reports:
         if not report.same:
             fresh = digest(report)
             new = new or fresh != known.digest
-            known.report, known.digest = whole, fresh
+            known.report, known.digest, known.said_at = whole, fresh, known.at
         if new:
             self._on_news()
 
@@ -205,6 +218,13 @@ class Reports:
         if known.orders is None or not _differ(known):
             return web.Response(status=204)
         return web.Response(body=msgspec.json.encode(known.orders), content_type="application/json")
+
+
+def _aged(replicas: tuple[ReplicaReport, ...], older_s: float) -> tuple[ReplicaReport, ...]:
+    """Replicas as they are now: one that did not change is not told again, and has been so for longer."""
+    return tuple(
+        r if r.age_s >= LONG_S else msgspec.structs.replace(r, age_s=max(0.0, r.age_s) + older_s) for r in replicas
+    )
 
 
 def _check(report: Report) -> None:

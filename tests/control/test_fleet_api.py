@@ -236,6 +236,34 @@ async def test_an_agent_that_has_been_silent_is_replaced_by_another_of_its_name(
     assert len(reports.trouble()) == 1
 
 
+@pytest.mark.parametrize("wrong", [0.0, -7200.0], ids=["right", "of a clock that was set back"])
+async def test_a_replica_that_does_not_change_grows_older_though_nothing_more_is_told_of_it(wrong):
+    # Told once and then only that all is as it was, one that had failed stayed as young as in its report for ever.
+    now = 0.0
+    reports = Reports(on_news=lambda: None, monotonic=lambda: now)
+    app = web.Application()
+
+    async def handle(request):
+        return await reports.handle(request, "n1")
+
+    app.router.add_post("/", handle)
+    await reports.publish({"n1": Orders(PROTOCOL, 1, 1, "127.0.0.1")})
+    old = ReplicaReport("m/cpu/1", 1, Phase.READY, age_s=5000.0)
+    whole = Report("n1", "boot", replicas=(structs.replace(FAILED, age_s=2.0 + wrong), old), versions=())
+    same = Report("n1", "boot", same=digest(whole))
+
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        for report in (whole, same, same):
+            async with session.post(server.make_url("/"), data=msgspec.json.encode(report)) as answer:
+                assert answer.status == 200
+            now += 20.0
+
+    (seen,) = reports.seen(["n1"])
+    failed, old = seen.replicas
+    assert (failed.age_s, seen.age_s) == (62.0 if not wrong else 60.0, 20.0)
+    assert old.age_s >= 5000.0
+
+
 async def test_a_key_opens_its_own_role_and_no_other(tmp_path):
     async with a_control(tmp_path, files={"m": a_model()}) as site:
         gateway, stranger = site.client("gateway", "g1"), site.client("node", "stranger")

@@ -1,5 +1,8 @@
 """What failed is tried again later each time, and then not any more."""
 
+import re
+from pathlib import Path
+
 import pytest
 from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, replica, wanting
 from msgspec import structs
@@ -65,14 +68,60 @@ def test_after_five_rounds_it_is_parked_until_something_changes():
     ]
 
 
-@pytest.mark.parametrize("cause", ["out_of_memory", "bad_flags"])
-def test_what_trying_again_cannot_cure_parks_at_once(cause):
+PARKS = ("out_of_memory", "bad_flags")
+TRIED_AGAIN = (
+    *("weights", "port", "timeout", "exited", "killed", "device", "engine_missing", "refused", "identity"),
+    *("wedged", "stuck", "disk", "internal"),
+)
+
+
+@pytest.mark.parametrize("cause", [*PARKS, *TRIED_AGAIN])
+def test_out_of_memory_and_bad_flags_park_at_once_and_every_other_cause_is_tried_again(cause):
     of = model(cpu=1)
 
     plan = run(of, node("n1", replica("m/cpu/0", of, F, age_s=3600, dossier=Dossier(cause, "said so"))))
 
-    assert moves(plan) == []
-    assert held(plan) == [f"m/cpu: it is parked after failing 1 time: {cause}: said so"]
+    if cause in PARKS:
+        assert moves(plan) == []
+        assert held(plan) == [f"m/cpu: it is parked after failing 1 time: {cause}: said so"]
+    else:
+        assert moves(plan) == ["+m/cpu/0"]
+
+
+def test_the_causes_here_are_all_that_an_agent_names():
+    page = (Path(__file__).parents[2] / "docs/agent.md").read_text()
+    table = page.partition("### Dossiers")[2].partition("\n\nThe message")[0]
+
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {*PARKS, *TRIED_AGAIN}
+
+
+def test_a_lost_node_does_not_count_as_a_failure_of_what_ran_on_it():
+    of = model(cpu=1)
+
+    plan = run(of, node("n1", replica("m/cpu/0", of), age_s=5000.0), node("n2"))
+
+    assert [(a.id, a.node, a.why) for a in plan.actions] == [("m/cpu/1", "n2", "cpu has 0 of 1")]
+    assert plan.memory.failures == {}
+
+
+def test_retrying_is_keyed_on_what_failed_and_never_on_the_commit():
+    before = model(cpu=1)
+    parked = run(before, node("n1", replica("m/cpu/0", before, F, attempts=5))).memory
+    same, other = model(cpu=1, description="in other words", max_output=5), model(cpu=1, context_length=8192)
+    failed = node("n1", replica("m/cpu/0", before, F, attempts=5, age_s=3600))
+
+    assert moves(run(same, failed, memory=parked)) == []
+    assert moves(run(other, failed, memory=parked)) == ["+m/cpu/1", "-m/cpu/0"]
+
+
+@pytest.mark.parametrize("age_s", [-7200.0, -1.0], ids=["two hours", "a second"])
+def test_the_clock_of_a_node_that_was_set_back_makes_no_wait_longer(age_s):
+    of = model(cpu=1)
+    seen = node("n1", replica("m/cpu/0", of, F, age_s=age_s))
+    first = run(of, seen)
+
+    assert moves(first) == []
+    assert moves(run(of, seen, memory=first.memory, now=NOW + 6)) == ["+m/cpu/0"]
 
 
 def test_a_reconciler_that_lost_its_memory_goes_on_from_the_attempts_that_are_reported():

@@ -7,8 +7,10 @@ from fleets import L40S, NOW, SETTLED, R, S, held, model, moves, node, profile, 
 from msgspec import structs
 
 from llmgw.core.decide import decide
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
+from llmgw.core.memory import Scale
 from llmgw.core.observed import DemandSeen, Load, Observed
-from llmgw_agent.protocol import Claim, Phase
+from llmgw_agent.protocol import Claim, Phase, WeightFile
 
 GIB = 1 << 30
 CLASSES = ("guaranteed", "standard", "opportunistic")
@@ -190,3 +192,52 @@ def test_what_runs_and_cannot_be_explained_gives_way_to_nobody():
     plan = decide(wanting(a, nodes=["n1"], complete=False), seen, SETTLED, NOW)
 
     assert moves(plan) == []
+
+
+GPU = {"class": L40S, "count": 1}
+
+
+def on_demand(name, version=None):
+    source = {"from": "https://hub.example/m.gguf", "version": version} if version else {"from": "/m.gguf"}
+    cards = [profile("gpu", gpu=GPU, replicas=None)]
+    return model(name, profiles=cards, source=source, scaling={"min": 0, "max": 1, "idle_timeout": 9000})
+
+
+@pytest.mark.parametrize(
+    ("loads", "loaded", "goes"),
+    [
+        pytest.param({"b": Load(in_flight=1), "c": Load(idle_for_s=1)}, {"b": 1, "c": 9}, "c", id="the idle one first"),
+        pytest.param(
+            {"b": Load(idle_for_s=9), "c": Load(idle_for_s=8)},
+            {"b": 9, "c": 1},
+            "b",
+            id="then the least recently asked",
+        ),
+        pytest.param(
+            {"b": Load(idle_for_s=8), "c": Load(idle_for_s=8)}, {"b": 9, "c": 1}, "c", id="then the cheapest to load"
+        ),
+        pytest.param({"b": Load(idle_for_s=8), "c": Load(idle_for_s=8)}, {"b": 1, "c": 1}, "b", id="then by name"),
+    ],
+)
+def test_on_demand_the_order_of_eviction_is_idle_least_recently_asked_cheapest_to_load(loads, loaded, goes):
+    a, b, c = on_demand("a"), on_demand("b", "1"), on_demand("c", "1")
+    held_ = [
+        Holding(name, "1", HoldingState.PRESENT, files=(WeightFile("m.gguf", size * GIB, "0" * 64),))
+        for name, size in loaded.items()
+    ]
+    running = [
+        replica(f"{of.name}/gpu/0", of, devices=(f"GPU-{n}",), version=f"{of.name}/1") for n, of in enumerate((b, c))
+    ]
+    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
+    scales = {name: Scale(total=1, since=NOW - 100, counts={"gpu": 1}, on_demand=True, at=NOW) for name in "bc"}
+    demand = DemandSeen({"a": Load(waiting=1), **loads})
+    nodes = (node("n1", *running, cards=2, versions=["b/1", "c/1"]),)
+
+    plan = decide(
+        wanting(a, b, c, nodes=["n1"], mirror=mirror),
+        Observed(nodes, MirrorSeen(tuple(held_)), demand),
+        structs.replace(SETTLED, scales=scales),
+        NOW,
+    )
+
+    assert moves(plan) == [f"-{goes}/gpu/0"]

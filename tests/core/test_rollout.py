@@ -72,14 +72,46 @@ def test_the_only_one_that_serves_is_never_given_up_for_room():
     assert plan.held[0].stalled
 
 
-def test_a_version_that_does_not_come_up_stops_its_rollout_and_what_serves_stays():
+@pytest.mark.parametrize(
+    ("dossier", "then"),
+    [
+        pytest.param(
+            Dossier("out_of_memory", "failed to allocate"),
+            "it is parked after failing 1 time: out_of_memory: failed to allocate",
+            id="for good",
+        ),
+        pytest.param(
+            Dossier("exited", "it ended"), "it failed, and is tried again: exited: it ended", id="until its cause goes"
+        ),
+    ],
+)
+def test_a_version_that_does_not_come_up_stops_its_rollout_keeps_what_runs_and_is_stalled_with_its_dossier(
+    dossier, then
+):
     of = model(cpu=2)
-    failed = replica("m/cpu/2", of, F, age_s=1, dossier=Dossier("out_of_memory", "failed to allocate"))
+    failed = replica("m/cpu/2", of, F, age_s=1, dossier=dossier)
 
     plan = run(of, replica("m/cpu/0", of, **OLD), replica("m/cpu/1", of, **OLD), failed)
 
     assert moves(plan) == []
-    assert held(plan) == ["m/cpu: it is parked after failing 1 time: out_of_memory: failed to allocate"]
+    assert held(plan) == [
+        f"m/cpu: it does not come up in its new form ({dossier.cause}: {dossier.message}), and what serves in an "
+        "earlier one, which is stale, stays",
+        f"m/cpu: {then}",
+    ]
+    assert plan.held[0].stalled
+
+
+def test_a_version_that_failed_is_tried_again_by_itself_beside_what_serves_and_goes_on_once_it_does():
+    of = model(cpu=2)
+    old = [replica(f"m/cpu/{n}", of, **OLD) for n in (0, 1)]
+
+    due = run(of, *old, replica("m/cpu/2", of, F, age_s=6))
+    up = run(of, *old, replica("m/cpu/2", of, generation=2, age_s=1, attempts=1), memory=due.memory, now=NOW + 60)
+
+    assert moves(due) == ["+m/cpu/2"]
+    assert moves(up) == ["+m/cpu/3", "-m/cpu/1"]
+    assert not any(h.stalled for h in up.held)
 
 
 def test_a_new_fingerprint_after_a_failure_is_tried_at_once():

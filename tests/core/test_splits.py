@@ -1,7 +1,7 @@
 """Replicas counted per profile: so many on cards, so many on CPUs."""
 
 import pytest
-from fleets import NOW, SETTLED, F, R, S, fleet, held, model, moves, node, replica, wanting
+from fleets import NOW, SETTLED, F, R, S, fleet, held, model, moves, node, profile, replica, wanting
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
@@ -199,3 +199,23 @@ def test_what_is_true_of_one_without_a_place_is_said_once_for_all_of_its_kind(mi
     plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", memory_gib=0.5),)), SETTLED, NOW)
 
     assert held(plan) == [f"m/cpu: {said} no place either", "m/cpu/0: no node has room for it"]
+
+
+def test_a_replica_that_is_gone_is_replaced_on_its_own_profile():
+    of = model(gpu=1, cpu=2)
+    lost = node("n1", replica("m/cpu/0", of), age_s=5000.0)
+    left = node("n2", replica("m/gpu/0", of, devices=("GPU-0",)), replica("m/cpu/1", of))
+
+    assert moves(decide(wanting(of), Observed((lost, left)), SETTLED, NOW)) == ["+m/cpu/2"]
+
+
+def test_a_count_of_a_profile_that_is_gone_is_surplus_and_stopped_last():
+    of = model(profiles=[profile("a", replicas=1), profile("b", replicas=1)])
+    gone = replica("m/gone/0", of, fingerprint="of a profile that is gone")
+    running = [replica("m/a/0", of), replica("m/a/1", of, fingerprint="old"), replica("m/b/0", of, S), gone]
+
+    # Three serve where two are asked for: one may go, and that is not what serves of the profile that is gone.
+    plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *running),)), SETTLED, NOW)
+
+    assert moves(plan) == ["-m/a/1"]
+    assert held(plan) == ["m/gone/0: it is not asked for any more, and still needed until others serve"]
