@@ -54,6 +54,7 @@ def fleet_problems(model: Model, server: Server | None, names: AbstractSet[str])
 def judged(model: Model) -> Iterator[Steps]:
     """The ways to what a fleet may have something against."""
     yield from (("source", "from"), ("license",))
+    yield from (("profiles", index) for index in range(len(model.profiles)))
     yield from (at for at, _ in _referred(model))
 
 

@@ -44,8 +44,10 @@ class Policy(Strict):
     """Licences a model may have, as their `license` writes them. Absent: any, and none."""
     unpinned_sources: Literal["allow", "refuse"] = "allow"
     """Whether a source may be one that somebody else can change: without a `sha256`, and without a commit in it."""
-    min_tps: Annotated[Annotated[Number, Field(gt=0, le=1_000_000)] | None, Planned()] = None
-    """Tokens a second every model must reach where it is placed. Absent: any speed will do."""
+    min_tps: Annotated[Number, Field(gt=0, le=1_000_000)] | None = None
+    """The fleet's floor: tokens a second that one answer of every profile must be predicted to come at, on the machine
+    that does best. A profile's own `min_tps` may ask for more and not for less. What cannot be predicted is not
+    refused. Absent: only a CPU profile has a floor, of 5, and its `min_tps` may be less."""
     max_start_time: Annotated[Seconds | None, Planned()] = None
     """The longest a start may be expected to take. Absent: any time."""
     soak: Seconds = 600.0

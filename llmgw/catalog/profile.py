@@ -138,8 +138,10 @@ class Profile(Strict):
     the size of the weights."""
     drain_timeout: Seconds = 60.0
     """What a replica that is to stop may still take to finish its requests: most answers take less."""
-    min_tps: Annotated[Annotated[Number, Field(gt=0, le=1_000_000)] | None, Planned()] = None
-    """Tokens a second one answer must reach where it is placed. Absent: any speed will do."""
+    min_tps: Annotated[Number, Field(gt=0, le=1_000_000)] | None = None
+    """Tokens a second that one answer must be predicted to come at, on the machine that does best; else the model
+    stays as it was. What cannot be predicted is not refused. Absent: 5 on CPUs, where less is a choice that is made
+    by writing it, and any speed on cards."""
     restart: Annotated[Text, Field(max_length=200)] = ""
     """Any text. Changing it starts the replicas again, one at a time."""
 

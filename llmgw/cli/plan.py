@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from llmgw.catalog.check import Catalog
 from llmgw.cli.render import as_json, plan_text
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.core.holdings import HoldingState
 from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.paces import paced
 from llmgw.core.preview import Preview, preview
 from llmgw.core.simulate import Course, course
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
@@ -78,14 +80,18 @@ def plan(
         finally:
             source.close()
     if based is not None:
-        last = judge(based, commit=base or "", committed_at=0, last=seen.base)
-        seen = Seen(seen.how, last, seen.observed, seen.memory)
+        seen = based_on(seen, based, base or "")
     result = foresee(found, seen, trailers)
     text = as_json(result) if json or output is Format.JSON else plan_text(result)
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
     print(text)
     raise typer.Exit(exit_code(result, detailed=detailed_exitcode))
+
+
+def based_on(seen: Seen, catalog: Catalog, commit: str) -> Seen:
+    """The same fleet, as if this commit were carried out now."""
+    return Seen(seen.how, judge(catalog, commit=commit, committed_at=0, last=seen.base), seen.observed, seen.memory)
 
 
 def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> Preview:
@@ -117,8 +123,8 @@ def wanted_at(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...]) -> Wan
     Raises:
         OperatorError: its server.yaml cannot be used, and none before it is known.
     """
-    catalog = catalog_of(found)
     looked = seen.observed or Observed()
+    catalog = paced(catalog_of(found), looked.nodes, seen.base)
     held = [h.key for h in looked.mirror.holdings if h.state is HoldingState.PRESENT] if looked.mirror else []
     wanted = judge(
         catalog,

@@ -15,7 +15,11 @@ from llmgw.catalog import clients
 from llmgw.catalog.check import Catalog, read_fleet
 from llmgw.catalog.problem import Problem
 from llmgw.cli.asked import Asked, HubUrl, MirrorKey, Reach, TokenFile, Via
-from llmgw.errors import Exit
+from llmgw.cli.seen import status_tree
+from llmgw.core.observed import NodeSeen
+from llmgw.core.paces import judged, paced
+from llmgw.errors import Exit, OperatorError
+from llmgw.sources.status_files import from_files, observed
 from llmgw.sources.worktree import read_worktree
 
 
@@ -43,6 +47,7 @@ def validate(
 
         asked = ask(named, catalog, Reach(via, hub, token_file, mirror_key_file), within_s=within)
     catalog = replace(catalog, problems=tuple(sorted((*catalog.problems, *asked.problems))))
+    catalog = paced(catalog, _nodes(directory, catalog))
     today = datetime.now(UTC).date().isoformat()
     for note in (*catalog.notes, *clients.expired(catalog.keys, today)):
         # Beside JSON they are still said, where a program that reads it does not look.
@@ -57,6 +62,18 @@ def validate(
         print(_counts(catalog))
     if catalog.problems:
         raise typer.Exit(Exit.UNREACHABLE if set(catalog.problems) == set(asked.away) else Exit.PROBLEM)
+
+
+def _nodes(directory: Path, catalog: Catalog) -> tuple[NodeSeen, ...]:
+    """The nodes as the status branch of this clone has them, where speeds are to be judged by what they measured."""
+    if catalog.server is None or not judged(catalog):
+        return ()
+    try:
+        tree = status_tree(str(directory), catalog.server.cluster)
+        return observed(from_files(tree.files)).nodes if tree is not None else ()
+    except OperatorError:
+        # No repository, or a branch that is damaged: nothing is known of the nodes.
+        return ()
 
 
 def _counts(catalog: Catalog) -> str:

@@ -198,6 +198,7 @@ class Control:
             last=recorded.wanted if recorded else None,
             running=self.loop.running,
             held_versions=self.loop.held_versions,
+            nodes=lambda: self.loop.observe().nodes,
             poll_s=config.poll_s,
         )
         self._operators = Operators(self.loop, self._writer, self._follower)

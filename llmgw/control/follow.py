@@ -10,6 +10,8 @@ from pathlib import Path
 
 from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
+from llmgw.core.observed import NodeSeen
+from llmgw.core.paces import paced
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.admission import NotAdmitted
@@ -59,6 +61,7 @@ class Follower:
         last: Wanted | None,
         running: Callable[[], Iterable[str]],
         held_versions: Callable[[], Iterable[str]],
+        nodes: Callable[[], Iterable[NodeSeen]],
         poll_s: float,
     ) -> None:
         """Look at nothing yet.
@@ -70,10 +73,11 @@ class Follower:
             last: what was wanted before this control started, from the status branch.
             running: names of models that replicas run of.
             held_versions: what the mirror has whole.
+            nodes: as they were last seen.
             poll_s: seconds between looks when nothing says that something changed.
         """
         self._source, self._cluster, self._local, self._poll_s = source, cluster, local, poll_s
-        self._running, self._held_versions = running, held_versions
+        self._running, self._held_versions, self._nodes = running, held_versions, nodes
         self._seen = ("", "")
         self._snapshot: Snapshot | None = None
         self._last = last
@@ -181,7 +185,8 @@ class Follower:
         return await asyncio.to_thread(self._source.trailers_since, since)
 
     async def _judged(self, snapshot: Snapshot, trailers: Iterable[Trailer]) -> Followed:
-        catalog = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
+        read = await asyncio.to_thread(catalog_of, snapshot, cluster=self._cluster)
+        catalog = paced(read, self._nodes(), self._last)
         for note in catalog.notes:
             if (note.path, note.field) not in self._noted:
                 self._noted.add((note.path, note.field))

@@ -332,7 +332,13 @@ def _short(taken: Need, near: Sequence[Machine]) -> tuple[Short, ...]:
 
 
 def speed_of(
-    files: Files, engine: str, place: Place, options: LlamaOptions, machine: Machine | None
+    files: Files,
+    engine: str,
+    place: Place,
+    options: LlamaOptions,
+    machine: Machine | None,
+    *,
+    cpu_cores: int = 0,
 ) -> tuple[float | None, str]:
     """Tokens a second of one reply, and what that rests on.
 
@@ -342,10 +348,11 @@ def speed_of(
         place: where.
         options: with what of it is left to the CPU.
         machine: whose CPU and memory it is. None: one of which nothing is known.
+        cpu_cores: that the engine is given of it; 0: half of them.
     """
     rate, host = CPU_SHARE * ASSUMED_GBS, f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
     if machine is not None and machine.memory_gbs is not None:
-        rate, host = machine.read_gbs(), f"memory measured on {machine.name}"
+        rate, host = machine.read_gbs(cpu_cores), f"memory measured on {machine.name}"
     if place.card is None:
         return reading_tps(cpu_bytes(files.shape, files.bytes), rate), host
     speed, gbs = class_of(place.card), place.card.bandwidth_gbs

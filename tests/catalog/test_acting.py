@@ -148,6 +148,7 @@ async def test_control_warns_once_of_a_planned_field(tmp_path, caplog):
         last=None,
         running=list,
         held_versions=list,
+        nodes=list,
         poll_s=1,
     )
     found: list = []

@@ -107,7 +107,8 @@ def a_follower(tmp_path, *, local=True, last=None):
         now=1,
     )
     source = Away(open_source(str(tmp_path / "r.git"), branch="main", state=tmp_path))
-    return source, Follower(source, cluster="lab", local=local, last=last, running=list, held_versions=list, poll_s=30)
+    seen = {"running": list, "held_versions": list, "nodes": list}
+    return source, Follower(source, cluster="lab", local=local, last=last, poll_s=30, **seen)
 
 
 @pytest.mark.parametrize("part", ["poll", "trailers_since"])
