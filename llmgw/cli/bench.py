@@ -21,6 +21,7 @@ from llmgw.net.http import Client
 from llmgw.planning.learned import Figure
 
 GATEWAY = "LLMGW_GATEWAY"
+DEFAULT = "http://127.0.0.1:8080"
 MOST_STREAMS = 64
 """At a time: as many as a gateway's line has room for."""
 LEAST_TOKENS = 16
@@ -42,7 +43,7 @@ def bench(
 ) -> None:
     """Measure a ready model through the gateway: its speed, its first token, and its memory, beside the estimate."""
     who = operator(control, control_key_file, ca_file)
-    at = gateway or os.environ.get(GATEWAY) or "http://127.0.0.1:8080"
+    at = (gateway or os.environ.get(GATEWAY) or DEFAULT).rstrip("/").removesuffix("/v1")
     if not at.startswith(("http://", "https://")):
         raise Misused(
             f"--gateway {at} cannot be understood", why="it is no http or https URL", do="write http://HOST:8080"

@@ -18,6 +18,7 @@ from pathlib import Path
 import openai
 import psutil
 
+from llmgw.catalog.lock import Lock, write
 from llmgw.cli.demo import example, model_file
 from llmgw.cli.machine import Machine, free_ports, running
 from llmgw.cli.seen import ask_status
@@ -25,6 +26,7 @@ from llmgw.cli.up import fleet_of, gateway_here, node_here
 from llmgw.core.live import Live
 from llmgw.errors import OperatorError
 from llmgw.sources.bare import commit_files, make_bare
+from llmgw.sources.header import facts_of, read_file
 from llmgw.sources.status_branch import StatusBranch
 
 AUTHOR = "Ana <ana@example.invalid>"
@@ -39,6 +41,15 @@ def demo_model(name: str = "smollm2", replicas: int = 1) -> bytes:
     )
 
 
+def demo_lock() -> bytes:
+    """What the example's source is, with its header's facts."""
+    path = model_file()
+    file = {"path": path.name, "bytes": path.stat().st_size}
+    facts = facts_of(path.name, lambda _, start, end: read_file(path, start, end), {path.name: file["bytes"]})
+    source = {"from": f"file://{path}", "version": "q4_1"}
+    return write(Lock.model_validate({"model": "smollm2", "source": source, "files": [file], "facts": facts}))
+
+
 @dataclass
 class Site:
     """The repository and the machine that runs it."""
@@ -50,8 +61,8 @@ class Site:
         return Path(self.machine.repo)
 
     def push(self, message: str = "change", **models: bytes | None) -> None:
-        """Commit catalog files by name; None removes one."""
-        changes = {f"catalog/{n}.yaml": d for n, d in models.items()}
+        """Commit catalog files by name, and what has a slash in it by its path; None removes one."""
+        changes = {n if "/" in n else f"catalog/{n}.yaml": d for n, d in models.items()}
         commit_files(self.repo, changes, message=f"{message}\n", author=AUTHOR, now=time.time())
 
     def client(self) -> openai.OpenAI:

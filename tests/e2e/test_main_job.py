@@ -7,8 +7,10 @@ import subprocess
 
 import pytest
 
-from e2e.site import a_site, demo_model, kill, llmgw, pid_of, ready, steady_load, until
+from e2e.site import a_site, demo_lock, demo_model, kill, llmgw, pid_of, ready, steady_load, until
 from llmgw.cli.up import what_to_try
+from llmgw.core.live import Figures
+from llmgw.net.http import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e")]
 
@@ -61,6 +63,9 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         assert "control, now" in asked.stdout
         assert (settled.returncode, "result: nothing to do" in settled.stdout) == (0, True), settled.stdout
 
+        # Measured through the gateway, it is held against what its lock lets one work out.
+        await _measured(site)
+
         # One replica becomes two under load, and no request fails.
         with steady_load(site, "smollm2") as load:
             site.push("two", smollm2=demo_model(replicas=2))
@@ -88,6 +93,31 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         site.push("revert", second=demo_model("second"))
         await ready(site, smollm2=2, second=1)
         assert mirror_log.read_text().count("a fetch begins") == fetched == 2
+
+
+async def _measured(site):
+    who, engines = site.machine.operator, site.engines()
+    site.push("lock", **{"locks/smollm2.yaml": demo_lock()})
+    await until(lambda: _estimated(site), what="control's estimate")
+    bench = ("bench", "smollm2", "--requests", "1", "--tokens", "16", "--json", "--gateway", site.machine.endpoint)
+    key = ("--control", who.control, "--control-key-file", str(who.key_file))
+
+    measured = await asyncio.to_thread(llmgw, *bench, *key)
+
+    assert measured.returncode == 0, measured.stderr
+    found = json.loads(measured.stdout)
+    (profile,), (memory,) = found["profiles"], found["memory"]
+    assert (profile["name"], profile["replicas"], profile["streams"]) == ("cpu", ["smollm2/cpu/0"], 2)
+    assert min(profile["alone_tps"], profile["together_tps"], profile["expected_tps"]) > 0
+    assert 0.7 < memory["host"]["measured"] / memory["host"]["predicted"] <= 1
+    assert site.engines() == engines, "a lock restarts nothing"
+
+
+async def _estimated(site):
+    who = site.machine.operator
+    async with Client(who.control, name="control", key_file=who.key_file) as client:
+        found = await client.get("/v1/figures/smollm2", Figures)
+    return all(r.expected for r in found.replicas)
 
 
 async def test_control_killed_under_load_and_its_disk_wiped_moves_nothing(tmp_path):
