@@ -88,8 +88,10 @@ class Profile(Strict):
     memory_gib: Gib | None = None
     """GiB of host memory one replica reserves, as a number or with a unit: `24` or `24GiB`. Absent: what is worked
     out from the header that the model's lock keeps."""
-    memory_claim: Annotated[Literal["written", "estimated", "measured"], Planned()] = "written"
-    """Which figure a replica holds on its node: the one written here, the one made from its files, or its own peak."""
+    memory_claim: Literal["written", "estimated", "measured"] = "written"
+    """Which figure a replica holds on its node. `written`: the one above, or what is worked out where none is.
+    `estimated`: what is worked out, whatever is written. `measured`: that, corrected by what its own replicas were
+    seen to take, once one has answered. What runs keeps what it has."""
     disk: Bytes | None = None
     """Room on the node's disk that a replica needs besides its weights: `20GiB`. Absent: none."""
     node_selector: Labels = {}
@@ -144,6 +146,11 @@ class Profile(Strict):
     by writing it, and any speed on cards."""
     restart: Annotated[Text, Field(max_length=200)] = ""
     """Any text. Changing it starts the replicas again, one at a time."""
+
+    @property
+    def memory_is_written(self) -> bool:
+        """Whether the memory that one replica holds is the figure of its file."""
+        return self.memory_gib is not None and self.memory_claim == "written"
 
     @property
     def start_timeout_s(self) -> float:

@@ -33,6 +33,7 @@ from llmgw.planning.learned import (
     published,
     quicker,
     raises,
+    shares,
 )
 from llmgw.planning.machines import ASSUMED_GBS
 from llmgw.planning.predicted import Predicted, Spot, predicted, solved
@@ -71,11 +72,15 @@ def learn(learned: Learned, wanted: Wanted, seen: Observed, now: float) -> Learn
 
 
 def taught(wanted: Wanted, estimates: Estimates) -> Wanted:
-    """What is wanted, claiming more where runs of its kind took more than was worked out."""
-    factors = raises(estimates.runs)
-    if not factors:
+    """What is wanted, claiming what runs say of the memory that is worked out.
+
+    More, where runs of its kind took more; and as much as its own took, where a profile asks for what is measured.
+    """
+    measures = any(p.memory_claim == "measured" for entry in wanted.models.values() for p in entry.model.profiles)
+    factors, own = raises(estimates.runs), shares(estimates.runs) if measures else {}
+    if not factors and not own:
         return wanted
-    return replace(wanted, models={name: _taught(entry, factors) for name, entry in wanted.models.items()})
+    return replace(wanted, models={name: _taught(entry, factors, own) for name, entry in wanted.models.items()})
 
 
 def about(entry: WantedModel, profile: Profile, *, node: str = "") -> About | None:
@@ -150,13 +155,18 @@ def foretold(entry: WantedModel, node: NodeSeen, report: ReplicaReport, runs: Se
     )
 
 
-def _taught(entry: WantedModel, factors: Mapping[Kind, float]) -> WantedModel:
-    more: dict[str, float] = {}
+def _taught(entry: WantedModel, factors: Mapping[Kind, float], own: Mapping[tuple[str, str], float]) -> WantedModel:
+    found: dict[str, float] = {}
     for profile in entry.model.profiles:
-        what = about(entry, profile) if profile.memory_gib is None else None
-        if what is not None and (factor := factors.get(what.kind)):
-            more[profile.name] = factor
-    return entry.claiming(more) if more else entry
+        what = None if profile.memory_is_written else about(entry, profile)
+        if what is None:
+            continue
+        factor = factors.get((what.engine, what.architecture, what.place))
+        if profile.memory_claim == "measured":
+            factor = own.get((entry.model.name, profile.name), factor)
+        if factor:
+            found[profile.name] = factor
+    return entry.claiming(found) if found else entry
 
 
 def _counts(entry: WantedModel, profile: str, report: ReplicaReport) -> bool:

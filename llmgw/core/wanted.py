@@ -50,7 +50,7 @@ class WantedModel:
     shared: str = ""
     """The change of server.yaml that made it what it is, in words, where one did: others share it."""
     raised: Mapping[str, float] = field(default_factory=dict)
-    """By what the memory that is worked out for a profile is multiplied, where runs of its kind took more."""
+    """By what the memory that is worked out for a profile is multiplied, as runs of its kind or its own took it."""
     fleet_stopped: bool = False
     """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
 
@@ -61,21 +61,22 @@ class WantedModel:
 
     @cached_property
     def sized(self) -> Model:
-        """The model with the memory of each profile: what is written, else what is worked out from its lock.
+        """The model with the memory of each profile: what is written, or what is worked out from its lock.
 
         What runs is never compared with this: a better estimate makes nothing out of date.
         """
-        if all(p.memory_gib is not None for p in self.model.profiles):
+        if all(p.memory_is_written for p in self.model.profiles):
             return self.model
         profiles = tuple(
-            p.model_copy(update={"memory_gib": self._worked_out(p)}) if p.memory_gib is None else p
+            p if p.memory_is_written else p.model_copy(update={"memory_gib": self._worked_out(p)})
             for p in self.model.profiles
         )
         return self.model.model_copy(update={"profiles": profiles})
 
     def _worked_out(self, profile: Profile) -> float | None:
         found, factor = claimed_gib(self.model, profile, self.lock), self.raised.get(profile.name, 1.0)
-        return None if found is None else rounded(found * factor * GIB) / GIB
+        # What cannot be worked out is as it is written, if it is.
+        return profile.memory_gib if found is None else rounded(found * factor * GIB) / GIB
 
     def claiming(self, raised: Mapping[str, float]) -> WantedModel:
         """The same, with more memory for what is placed from now on."""

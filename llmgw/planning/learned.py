@@ -28,6 +28,8 @@ SETTLED_S = 600.0
 """So long it has to stay moved: the first figures of a replica are of its first few answers."""
 MOST_RAISED = 2.0
 """An estimate is never raised by more: one engine that leaks must not keep a kind of model from being placed."""
+MORE_THAN_SEEN = 1.1
+"""Of the most a profile's own replicas took: the next request may be the longest yet."""
 NINE_OF_TEN = 0.9
 
 _Amount = Annotated[float, Meta(gt=0, lt=1e15)]
@@ -206,6 +208,19 @@ def raises(runs: Iterable[Run]) -> dict[Kind, float]:
             found.setdefault((run.engine, run.architecture, run.place), []).append(run.host.ratio)
     nine = {kind: sorted(ratios)[ceil(NINE_OF_TEN * len(ratios)) - 1] for kind, ratios in found.items()}
     return {kind: min(ratio, MOST_RAISED) for kind, ratio in nine.items() if ratio > 1}
+
+
+def shares(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
+    """By model and profile, what its replicas took of the host's memory that was worked out: the most, and a tenth.
+
+    A ratio and no size, since the profile may have been given more context since.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for run in runs:
+        if run.host is not None:
+            key = run.model, run.profile
+            found[key] = max(found.get(key, 0.0), min(run.host.ratio * MORE_THAN_SEEN, MOST_RAISED))
+    return found
 
 
 def quicker(runs: Iterable[Run], about: About) -> float:

@@ -20,10 +20,11 @@ ACTS = {
     "target": "concurrency slots queue rps",
     "schedule entry": "cron time_zone min max",
     "source": "from version sha256 checksums revision files ignore prefetch retain",
-    "profile": "name engine engine_version gpu replicas priority weight parallel context cpu_cores threads memory_gib node_selector "
+    "profile": "name engine engine_version gpu replicas priority weight parallel context cpu_cores threads memory_gib "
+    "node_selector "
     "kv_type_k kv_type_v gpu_layers tensor_split cpu_moe flash_attention mmap batch args env start_timeout "
     "drain_timeout restart disk anti_affinity placement min_tps "
-    "keep_within",
+    "keep_within memory_claim",
     "gpu": "class count vendor name memory compute_capability slice",
     "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy "
     "freeze",

@@ -10,11 +10,13 @@ from fleets import NOW, SETTLED, model, node, profile, replica, wanting
 from hypothesis import given
 from hypothesis import strategies as st
 from locks import FACTS, lock
+from msgspec import structs
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
 from llmgw.core.wanted import WantedModel
 from llmgw.planning.claim import claimed_gib
+from llmgw.planning.learned import Estimates, Figure, Learned, Run
 
 
 def unwritten(**fields):
@@ -79,6 +81,55 @@ def test_a_replica_is_placed_by_it_and_a_better_estimate_makes_nothing_out_of_da
     assert decide(
         replace(wanted, models={"m": better}), Observed((node("n1", replica("m/cpu/0", of)),)), SETTLED, NOW
     ).empty
+
+
+def of_claim(memory_claim, memory_gib=20.0, *, runs=(), known=None):
+    """The GiB that a pass places one replica with."""
+    of = model(profiles=[profile(memory_gib=memory_gib, memory_claim=memory_claim)])
+    entry = WantedModel(of, "catalog/m.yaml", "c" * 40, lock=known or lock(**FACTS))
+    wanted = replace(wanting(of, nodes=["n1"]), models={"m": entry})
+    memory = structs.replace(SETTLED, learned=Learned(published=Estimates(1, tuple(runs))))
+    (placed,) = decide(wanted, Observed((node("n1"),)), memory, NOW).placements
+    return placed.claim.memory_bytes / 2**30
+
+
+def took(share, *, model="m", node="n1"):
+    """A run that took this share of what was worked out for it."""
+    return Run(model, "cpu", node, "llamacpp", "llama", "cpu", host=Figure(1e9, share * 1e9))
+
+
+WORKED_OUT = of_claim("estimated")
+
+
+@pytest.mark.parametrize(
+    ("claim", "runs", "gib"),
+    [
+        pytest.param("written", [took(0.5)], 20.0, id="what is written"),
+        pytest.param("estimated", [], WORKED_OUT, id="what is worked out, whatever is written"),
+        pytest.param("estimated", [took(0.5)], WORKED_OUT, id="which less that was measured does not lower"),
+        pytest.param("measured", [], WORKED_OUT, id="before one has run, what is worked out"),
+        pytest.param("measured", [took(0.5), took(0.4, node="n2")], 0.55 * WORKED_OUT, id="then the most, and a tenth"),
+        pytest.param("measured", [took(0.5, model="other")], WORKED_OUT, id="its own, and not another model's"),
+        pytest.param("measured", [took(9.0)], 2 * WORKED_OUT, id="one that leaks does not take the whole node"),
+    ],
+)
+def test_a_replica_holds_the_figure_that_its_file_names(claim, runs, gib):
+    assert 0 <= of_claim(claim, runs=runs) - gib < 0.25  # rounded up to quarters
+
+
+def test_what_cannot_be_worked_out_is_as_it_is_written():
+    assert of_claim("estimated", known=lock()) == of_claim("measured", known=lock()) == 20.0
+
+
+@pytest.mark.parametrize("claim", ["estimated", "measured"])
+def test_whichever_figure_it_holds_nothing_that_runs_is_out_of_date_or_moved(claim):
+    before, after = (model(profiles=[profile(memory_gib=1, memory_claim=c)]) for c in ("written", claim))
+    entry = WantedModel(after, "catalog/m.yaml", "c" * 40, lock=lock(**FACTS))
+    wanted = replace(wanting(after, nodes=["n1"]), models={"m": entry})
+
+    plan = decide(wanted, Observed((node("n1", replica("m/cpu/0", before), memory_gib=1),)), SETTLED, NOW)
+
+    assert (plan.actions, plan.held) == ((), ())
 
 
 ODD = [0, -1, 1, 1e300, 2**53, 0.5, "x", "", True, [], [0], [1] * 40, ["a"], [True] * 33]
