@@ -31,7 +31,7 @@ TRACE = 0.02
 """Of a replica: what is left of a load that has gone, and no reason to have one."""
 
 QUIET_START_S = 600.0
-"""After its start control takes nothing away for lack of demand: it has seen no whole window of it yet."""
+"""After its start control takes nothing away for lack of demand, and not before it has seen a whole window of it."""
 
 Room = Callable[[Model, Profile, int], int]
 """How many of so many more replicas of a profile would find a node."""
@@ -69,11 +69,12 @@ def scaled(
     """
     scales: dict[str, Scale] = {}
     held: dict[str, Held] = {}
-    unsure = now - memory.started_at < QUIET_START_S or not demand.whole
     for name, entry in wanted.models.items():
         if entry.model.scaling is None or entry.stopped or not entry.model.profiles:
             continue
         mine = [r for r in fleet.of(name) if r.holds]
+        quiet = max(QUIET_START_S, entry.model.scaling.window)
+        unsure = now - memory.started_at < quiet or not demand.whole
         before = memory.scales.get(name) or Scale(total=len({r.id for r in mine}), since=now, at=now)
         try:
             scales[name], why = _decided(entry, entry.model.scaling, before, mine, demand, failures, now, room, unsure)

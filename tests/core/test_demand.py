@@ -205,6 +205,15 @@ def test_ka4_after_control_started_again_none_is_taken_away_for_a_whole_window()
     assert moves(fleet.look(2)) == ["-m/cpu/1", "-m/cpu/2", "-m/cpu/3", "-m/cpu/4"]
 
 
+def test_ka4_after_control_started_again_a_window_longer_than_ten_minutes_is_waited_for_too():
+    fleet = Asked(scaled(min=0, window=1800, down_delay=0, idle_timeout=0))
+    fleet.look(m=Load(in_flight=10))
+    fleet.memory = Memory(started_at=fleet.now, settled=True, epoch=1)
+
+    assert moves(fleet.look(1799)) == []
+    assert moves(fleet.look(1)) != []
+
+
 def test_ka4_while_a_gateway_is_silent_none_is_taken_away_and_it_is_said():
     fleet = Asked(scaled(min=1, down_delay=0))
     fleet.look(m=Load(in_flight=10))

@@ -272,3 +272,49 @@ def test_what_comes_back_is_of_the_class_and_under_the_quota_that_are_wanted_now
 
     assert moves(plan) == ["+m/cpu/2"]
     assert "m/cpu/3: the quota of the opportunistic models of us is full" in held(plan)
+
+
+def lived(old, new, *, memory_gib, hours=2):
+    """What starts and how few serve while a form is asked for that never comes up, on a node of its own."""
+    there = [replica(f"m/cpu/{n}", old) for n in range(old.profiles[0].replicas)]
+    wanted, memory, now = wanting(new, nodes=["n1"]), after(old, *there), NOW
+    good = memory.good["m/cpu"].fingerprint
+    started, least = [], len(there)
+    for _ in range(hours * 60):
+        now += 60
+        there = [structs.replace(r, age_s=r.age_s + 60) for r in there]
+        plan = decide(wanted, Observed((node("n1", *there, memory_gib=memory_gib),)), memory, now)
+        stay = tuple(p for p in plan.placements if p.action is not Action.DRAIN)
+        memory, known = structs.replace(plan.memory, placements=stay), {(r.id, r.generation): r for r in there}
+        there = []
+        for p in stay:
+            if (r := known.get((p.id, p.generation))) is None:
+                started.append("old" if p.fingerprint == good else "new")
+                phase = R if started[-1] == "old" else F
+                r = replica(p.id, old, phase, generation=p.generation, age_s=0, fingerprint=p.fingerprint)
+                r = structs.replace(r, attempts=p.attempt + (phase is F))
+            there.append(r)
+        least = min(least, sum(r.phase is R for r in there))
+    return started, least, sum(r.phase is R and r.fingerprint == good for r in there), plan
+
+
+@pytest.mark.parametrize(
+    ("count", "rollout", "memory_gib", "expected", "fewest"),
+    [
+        pytest.param(1, IN_PLACE, 1, ["new", "old"], 0, id="the only one, in place"),
+        pytest.param(3, IN_PLACE, 9, ["new", "old"], 2, id="one of three, in place, with room beside it"),
+        pytest.param(2, {"strategy": "auto"}, 2, ["new", "old"], 1, id="in place for want of room"),
+        pytest.param(2, {"strategy": "auto"}, 9, ["new"] * 5, 2, id="beside what serves, until it is parked"),
+        pytest.param(1, {"strategy": "auto"}, 1, [], 1, id="the only one, without room"),
+    ],
+)
+def test_what_serves_is_given_up_once_at_most_for_a_form_that_never_comes_up(
+    count, rollout, memory_gib, expected, fewest
+):
+    started, least, serving, plan = lived(
+        form(1024, count, **rollout), form(2048, count, **rollout), memory_gib=memory_gib
+    )
+
+    assert started == expected
+    assert (least, serving) == (fewest, count)
+    assert any(h.stalled for h in plan.held)
