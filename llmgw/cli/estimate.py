@@ -95,7 +95,7 @@ def estimate_file(
     here = known(repo, fleet)
     taken = _terms(found.main, options, cards, extras, cpu_only=cpu_only)
     packings = tuple(replace(p, extras=extras) for p in found.packings)
-    could = ways(packings, here.machines, Wish(options=options, cpu_only=cpu_only))
+    could = ways(packings, here.machines, Wish(options=options, cpu_only=cpu_only, runs=here.runs))
     shape = found.main.shape
     if json:
         print(as_json(taken, shape, could, explain=explain))

@@ -10,6 +10,7 @@ from llmgw.cli.render import columns, count
 from llmgw.planning.estimate import Estimate
 from llmgw.planning.explained import keys_of
 from llmgw.planning.fit import Short, shortages
+from llmgw.planning.learned import Margin
 from llmgw.planning.shape import ModelShape
 from llmgw.planning.speed import reply, said
 from llmgw.planning.ways import State, Way
@@ -59,6 +60,11 @@ def _way(way: Way) -> dict[str, Any]:
         "load_s": None if way.load_s is None else round(way.load_s, 1),
         "short": [{"where": s.where, "missing_bytes": s.missing} for s in way.short],
         "problems": list(way.problems),
+        "margins": {
+            name: {"percent": m.percent, "runs": m.runs}
+            for name, m in (("host", way.host_margin), ("card", way.card_margin), ("tps", way.tps_margin))
+            if m is not None
+        },
         "remedies": [{"kind": r.kind, "value": r.value, "sentence": r.sentence} for r in way.remedies],
     }
 
@@ -106,6 +112,8 @@ def _ways(ways: Sequence[Way], how: str) -> Iterator[str]:
     yield columns([head, *rows])
     if len(ways) > SHOWN:
         yield f"and {count(len(ways) - SHOWN, 'way')} more: --json has all"
+    if any(way.host_margin or way.card_margin or way.tps_margin for way in ways[:SHOWN]):
+        yield "note: ± is what nine of ten runs like it were off by"
     best = ways[0]
     if best.tps is not None and best.fits and best.pace:
         yield f"note: {reply(best.tps)} at the best of these"
@@ -123,11 +131,15 @@ def _row(way: Way, *, several: bool) -> tuple[str, ...]:
         way.where,
         *((way.file,) if several else ()),
         way.engine,
-        f"{way.host_bytes / GIB:.2f}",
-        f"{way.card_bytes / GIB:.2f}" if way.card_bytes else "",
-        f"{speed} ({way.speed_basis}{loads})" if way.tps is not None else speed,
+        f"{way.host_bytes / GIB:.2f}{_off(way.host_margin)}",
+        f"{way.card_bytes / GIB:.2f}{_off(way.card_margin)}" if way.card_bytes else "",
+        f"{speed}{_off(way.tps_margin)} ({way.speed_basis}{loads})" if way.tps is not None else speed,
         f"{of}{named}",
     )
+
+
+def _off(margin: Margin | None) -> str:
+    return f" ± {margin.percent} %" if margin else ""
 
 
 def _unfit(way: Way, *, several: bool) -> Iterator[str]:

@@ -22,6 +22,7 @@ from llmgw.core.replicas import survey
 from llmgw.core.wanted import Wanted, judge
 from llmgw.errors import Misused, OperatorError, Refused
 from llmgw.planning.cards import find
+from llmgw.planning.learned import Run
 from llmgw.planning.machines import Machine
 from llmgw.units import parse_bytes
 from llmgw_agent.probe import bandwidth, engines, gpu, host
@@ -41,6 +42,8 @@ class Known:
     machines: tuple[Machine, ...]
     how: str
     """`status branch 4d5e6f7, 3m old`, `fleet.yaml`, `this machine`."""
+    runs: tuple[Run, ...] = ()
+    """What has run there, and how it was measured."""
 
 
 class _Cards(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +89,7 @@ def known(repo: Path | None = None, fleet: Path | None = None) -> Known:
     wanted = seen.base or judge(copy.catalog, commit=copy.now.commit, committed_at=copy.now.committed_at, last=None)
     if seen.observed is None or wanted is None:
         return Known((this_machine(),), "this machine, since nothing is known of the fleet")
-    return Known(_of(seen, wanted), seen.how)
+    return Known(_of(seen, wanted), seen.how, seen.memory.learned.published.runs)
 
 
 def fleet_around(repo: Path | None) -> Path | None:

@@ -14,8 +14,11 @@ from enum import StrEnum
 from itertools import count as counting
 from typing import Any
 
+from llmgw.planning import learned
 from llmgw.planning.cards import Card
+from llmgw.planning.claim import rounded
 from llmgw.planning.fit import Short
+from llmgw.planning.learned import About, Margin, Run, card_speed, margin, quicker, raises
 from llmgw.planning.llama_options import ALL, LlamaOptions
 from llmgw.planning.machines import ASSUMED_GBS, Machine
 from llmgw.planning.need import CPU, Files, Need, Place, need
@@ -41,6 +44,10 @@ MOST_CARDS = 16
 """Of one machine, that a model is tried on."""
 DIVIDED = ("vllm", "sglang")
 """Engines that split every tensor over their cards, and so want a number of them that heads divide into."""
+
+
+RUNS = "runs like it"
+"""What a speed rests on once some were measured."""
 
 
 class State(StrEnum):
@@ -88,6 +95,10 @@ class Way:
     """Why it would not start, whatever is free."""
     remedies: tuple[Remedy, ...] = ()
     """What would make it fit. Only of one that does not."""
+    host_margin: Margin | None = None
+    """How far off its memory may be. None: nothing like it has run."""
+    card_margin: Margin | None = None
+    tps_margin: Margin | None = None
 
     @property
     def fits(self) -> bool:
@@ -166,6 +177,8 @@ class Wish:
     cpu_only: bool = False
     cures: bool = True
     """Whether what would make it fit is looked for: it costs more than all the rest."""
+    runs: tuple[Run, ...] = ()
+    """What has run, and how it was measured."""
 
 
 def ways(files: Iterable[Files], machines: Iterable[Machine], wish: Wish) -> tuple[Way, ...]:
@@ -257,6 +270,9 @@ def _way(
     options: LlamaOptions,
 ) -> Way:
     taken = need(files, engine, place, options)
+    if more := raises(wish.runs).get(_about(files, engine, place, None).kind):
+        # As much is claimed for it.
+        taken = replace(taken, host_bytes=rounded(taken.host_bytes * more))
     could, now, near = holders(taken, place, fleet)
     vendor = place.card.vendor if place.card else ""
     having = [m for m in could if m.has(engine, vendor)]
@@ -269,7 +285,8 @@ def _way(
         state = State.NO_ENGINE if could else State.NO
     on = free or having or could or near
     quickest = min(on, key=lambda m: (-m.read_gbs(), m.name), default=None)
-    tps, basis = speed_of(files, engine, place, options, quickest)
+    tps, basis = speed_of(files, engine, place, options, quickest, runs=wish.runs)
+    like = _about(files, engine, place, quickest)
     cures: tuple[Remedy, ...] = ()
     if state is State.NO and wish.cures:
         others = [p for p in packings if p.shape.format == files.shape.format and p.name != files.name]
@@ -299,7 +316,15 @@ def _way(
         short=() if could else _short(taken, near),
         problems=taken.problems,
         remedies=cures,
+        host_margin=margin(wish.runs, like, "host"),
+        card_margin=margin(wish.runs, like, "card") if place.count else None,
+        tps_margin=margin(wish.runs, like, "tps") if tps is not None else None,
     )
+
+
+def _about(files: Files, engine: str, place: Place, machine: Machine | None) -> About:
+    where = place.card_class if place.count else learned.CPU
+    return About(engine, files.shape.architecture, where, node=machine.name if machine else "")
 
 
 def holders(taken: Need, place: Place, fleet: Iterable[Machine]) -> tuple[list[Machine], list[Machine], list[Machine]]:
@@ -339,6 +364,7 @@ def speed_of(
     machine: Machine | None,
     *,
     cpu_cores: int = 0,
+    runs: Sequence[Run] = (),
 ) -> tuple[float | None, str]:
     """Tokens a second of one reply, and what that rests on.
 
@@ -349,16 +375,20 @@ def speed_of(
         options: with what of it is left to the CPU.
         machine: whose CPU and memory it is. None: one of which nothing is known.
         cpu_cores: that the engine is given of it; 0: half of them.
+        runs: that it is corrected by.
     """
+    like = _about(files, engine, place, machine)
     rate, host = CPU_SHARE * ASSUMED_GBS, f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
     if machine is not None and machine.memory_gbs is not None:
         rate, host = machine.read_gbs(cpu_cores), f"memory measured on {machine.name}"
     if place.card is None:
-        return reading_tps(cpu_bytes(files.shape, files.bytes), rate), host
-    speed, gbs = class_of(place.card), place.card.bandwidth_gbs
+        tps, off = reading_tps(cpu_bytes(files.shape, files.bytes), rate), quicker(runs, like)
+        return (tps, host) if tps is None or off == 1 else (tps * off, RUNS)
+    mine, gbs = card_speed(runs, like), place.card.bandwidth_gbs
+    speed, card = mine or class_of(place.card), RUNS if mine else "the card's class"
     if engine in DIVIDED and place.count > 1:
         tps = tensor_split_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, cards=place.count)
-        return tps, "the card's class"
+        return tps, card
     left = host_read_bytes(files.shape, files.bytes, options)
     tps = card_tps(files.shape, files.bytes, speed, bandwidth_gbs=gbs, host_bytes=left, host_gbs=rate)
-    return tps, f"the card's class{f', and {host}' if left else ''}"
+    return tps, f"{card}{f', and {host}' if left else ''}"

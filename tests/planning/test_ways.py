@@ -13,10 +13,12 @@ from bench.fidelity.points import headers
 from llmgw.catalog.lock import Lock
 from llmgw.planning.cards import find
 from llmgw.planning.claim import claimed_gib
+from llmgw.planning.learned import Figure, Margin, Run
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.machines import Cards, EngineHere, Machine
 from llmgw.planning.need import Files, need
 from llmgw.planning.shape import ModelShape, WeightBytes, to_facts
+from llmgw.planning.speed import NVIDIA, calibrated
 from llmgw.planning.ways import State, Wish, ways
 from llmgw.units import GIB
 
@@ -212,6 +214,34 @@ def test_memory_that_was_measured_is_what_a_cpu_s_speed_rests_on():
     assert (way.names[:1], way.speed_basis) == (("n1",), "memory measured on n2")
     assert assumed.speed_basis == "memory assumed to give 40 GB/s"
     assert way.tps > 3 * assumed.tps
+
+
+def ran(where="cpu", node="n1", **figures):
+    return Run("x", "p", node, "llamacpp", "llama", where, **figures)
+
+
+def test_what_ran_like_it_corrects_a_way_and_says_how_far_off_it_may_be():
+    fleet = [machine("n1")]
+    (before,) = ways([files()], fleet, SHORT)
+    slow, large = Figure(10.0, 5.0), Figure(4.0 * GIB, 5.0 * GIB)
+
+    (way,) = ways([files()], fleet, replace(SHORT, runs=(ran(host=large, tps=slow),)))
+
+    assert way.tps == before.tps / 2
+    # More is claimed for it, as a profile without `memory_gib` then claims.
+    assert before.host_bytes * 1.25 <= way.host_bytes <= before.host_bytes * 1.25 + GIB / 4
+    assert (way.host_margin, way.tps_margin, way.speed_basis) == (Margin(25, 1), Margin(50, 1), "runs like it")
+    assert (before.host_margin, before.tps_margin) == (None, None)
+
+
+def test_a_card_that_was_measured_is_as_quick_as_it_was():
+    fleet = [machine("n1", l40s())]
+    measured = calibrated(DENSE, files().bytes, NVIDIA, bandwidth_gbs=L40S.bandwidth_gbs, depth=0, measured_tps=60.0)
+
+    way = ways([files()], fleet, replace(SHORT, runs=(ran("l40s-48g", tps=Figure(80.0, 60.0), speed=measured),)))[0]
+
+    assert way.tps == pytest.approx(60)
+    assert way.host_margin is None
 
 
 def test_of_an_unknown_architecture_the_file_s_size_alone_decides():
