@@ -107,7 +107,8 @@ class Fetching:
             return f"{brings} fetches it for the shared filesystem"
         if node in self._nodes or len(self._nodes) < self._most:
             return ""
-        return f"{self._most} nodes fetch weights, and it waits until one has them (mirror.parallel_nodes)"
+        who = f"{self._most} nodes fetch" if self._most > 1 else "another node fetches"
+        return f"{who} weights, and it waits until one has them (mirror.parallel_nodes)"
 
     def _elect(self, lacking: Iterable[tuple[Need, Spot]]) -> None:
         """Of those that share a filesystem and need a version, the first by name, where none fetches it yet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
@@ -53,7 +52,7 @@ def stock(
         entry = wanted.models.get(turn.model)
         if entry is not None and entry.model.source.prefetch and not entry.model.source.is_path:
             stocks.ahead(entry, asked=bool(turn.needs))
-    goes = list(_going(fleet, spots, weights, now))
+    goes = list(_going(fleet, weights, now))
     spare = [s for s in goes if s.action == "spare"]
     return (*sorted({*stocks.found, *goes} - {*spare}), *spare), tuple(stocks.held)
 
@@ -138,24 +137,16 @@ def _most(model: Model, profile: Profile) -> int:
     return model.scaling.max if model.scaling else profile.replicas or 0
 
 
-def _going(fleet: Fleet, spots: Mapping[str, tuple[Need, Spot]], weights: Artifacts, now: float) -> Iterator[Stock]:
-    """What nothing refers to any more: kept while there is room, and gone when its retention is over.
+def _going(fleet: Fleet, weights: Artifacts, now: float) -> Iterator[Stock]:
+    """What nothing in the fleet refers to any more: kept while there is room, and gone when its retention is over.
 
-    On a filesystem that several share one of them removes it, and nobody while one of them needs it.
+    On a filesystem that several share one of them removes it.
     """
-    needed: dict[str, set[str]] = defaultdict(set)
-    for replicas in fleet.replicas.values():
-        for replica in replicas:
-            needed[replica.node].add(replica.version)
-    for need, spot in spots.values():
-        needed[spot.node].add(need.version)
     shared = sharing(node.seen for node in fleet.nodes.values())
     usable = {name for name, node in fleet.nodes.items() if node.standing is Standing.USABLE}
     for name in sorted(usable):
-        group = shared.get(name, (name,))
-        here = {v.key for v in fleet.nodes[name].seen.versions} - set[str]().union(*(needed[n] for n in group))
-        for key in weights.kept.spare(here):
+        for key in weights.kept.spare(v.key for v in fleet.nodes[name].seen.versions):
             if not weights.kept.over(key, now):
                 yield Stock(name, key, "spare", "nothing refers to it, and it goes when its room is needed")
-            elif name == next(n for n in group if n in usable):
+            elif name == next(n for n in shared.get(name, (name,)) if n in usable):
                 yield Stock(name, key, "may_remove", weights.kept.why(key))

@@ -72,20 +72,20 @@ def test_what_would_leave_less_than_the_reserve_is_not_asked_for_and_the_amount_
 
 
 def test_what_only_its_retention_keeps_is_named_by_size_the_oldest_first():
-    holdings = kept("young", 3), kept("old", 2), kept("byhand", 9, origin="hand")
+    holdings = kept("fresh", 3), kept("old", 2), kept("byhand", 9, origin="hand")
 
-    plan = run(asking("m"), *holdings, free_gb=12, memory=since(young=10, old=20, byhand=99))
+    plan = run(asking("m"), *holdings, free_gb=12, memory=since(fresh=10, old=20, byhand=99))
 
     assert moves(plan) == []
     assert [h.next for h in plan.held] == [
-        "set mirror.release_for_fetch, or remove what only its retention keeps: old/1 (2.0 GB), young/1 (3.0 GB)"
+        "set mirror.release_for_fetch, or remove what only its retention keeps: old/1 (2.0 GB), fresh/1 (3.0 GB)"
     ]
     assert not plan.held[0].stalled, "their retention ends"
 
 
 def test_with_release_for_fetch_the_oldest_goes_and_no_more_than_is_needed():
-    holdings = kept("young", 3), kept("old", 4), kept("byhand", 9, origin="hand")
-    memory = since(young=10, old=20, byhand=99)
+    holdings = kept("fresh", 3), kept("old", 4), kept("byhand", 9, origin="hand")
+    memory = since(fresh=10, old=20, byhand=99)
 
     plan = run(asking("m"), *holdings, free_gb=12, memory=memory, release_for_fetch=True)
 
@@ -106,7 +106,7 @@ def test_nothing_goes_for_what_would_still_not_fit():
 
 
 def test_what_is_removed_and_not_deleted_yet_is_waited_for_and_nothing_more_goes():
-    holdings, memory = (kept("young", 3),), since(young=10)
+    holdings, memory = (kept("fresh", 3),), since(fresh=10)
 
     plan = run(asking("m"), *holdings, free_gb=12, removed_gb=4, memory=memory, release_for_fetch=True)
 

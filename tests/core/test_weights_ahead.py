@@ -287,15 +287,20 @@ class TestANodesDisk:
 class TestWhoFetchesFirst:
     def test_of_one_class_the_model_that_has_least(self):
         """A model's second replica waits for another's first."""
-        many, first = of(name="a", profiles=[profile(replicas=3)]), of(name="b", profiles=[profile(replicas=1)])
-        serving = replica("a/cpu/0", many, version="a/1")
-        nodes = [node("n1", serving, versions=["a/1"], memory_gib=1.9), node("n2"), node("n3")]
-        wanted = asked(many, first, nodes=["n1", "n2", "n3"], parallel_nodes=1)
+        apart = {"node_selector": {"for": "b"}}
+        many = of(name="a", profiles=[profile(replicas=2, anti_affinity=["a"])])
+        first = of(name="b", profiles=[profile(**apart)])
+        nodes = [node("n1", replica("a/cpu/0", many, version="a/1"), versions=["a/1"]), node("n2"), node("n3")]
+        entries = [
+            {"name": n, "address": "10.0.0.1", "labels": {"for": "b" if n == "n3" else "a"}} for n in ("n1", "n2", "n3")
+        ]
 
-        plan = run(wanted, nodes, holding("a/1"), holding("b/1"))
+        plan = run(asked(many, first, nodes=entries, parallel_nodes=1), nodes, holding("a/1"), holding("b/1"))
 
-        assert [m for m in moves(plan) if m.startswith("+b")] == ["+b/cpu/0"]
-        assert len([h for h in plan.held if h.model == "a" and "parallel_nodes" in h.why]) >= 1
+        assert [m for m in moves(plan) if m.startswith("+")] == ["+b/cpu/0"]
+        assert held(plan) == [
+            "a/cpu/1: another node fetches weights, and it waits until one has them (mirror.parallel_nodes)"
+        ]
 
 
 class TestASharedFilesystem:
@@ -324,6 +329,22 @@ class TestASharedFilesystem:
             "m/cpu/1: n1 has its weights on the filesystem they share, and n2 has not seen them there yet"
         ]
         assert [(a.id, a.node) for a in there.actions] == [("m/cpu/1", "n2")]
+
+    def test_it_is_the_first_by_name_whoever_is_placed_first(self):
+        nodes = [shared(node("n1")), shared(node("n2", memory_gib=2))]
+        two = of(profiles=[profile(replicas=2, anti_affinity=["m"])])
+
+        plan = run(asked(two, nodes=["n1", "n2"]), nodes, holding())
+
+        assert [(a.id, a.node) for a in plan.actions] == [("m/cpu/1", "n1")]
+        assert held(plan) == ["m/cpu/0: n1 fetches it for the shared filesystem"]
+
+    def test_what_a_silent_one_had_is_not_waited_for(self):
+        silent = structs.replace(shared(node("n1", versions=["m/1"])), age_s=100.0)
+
+        plan = run(asked(of(), nodes=["n1", "n2"]), [silent, shared(node("n2"))], holding())
+
+        assert [(a.id, a.node) for a in plan.actions] == [("m/cpu/0", "n2")]
 
     def test_a_silent_one_is_not_waited_for(self):
         silent = structs.replace(shared(node("n1")), age_s=100.0, versions=(HeldVersion("m", "1", "arriving"),))
