@@ -107,6 +107,8 @@ def _text(status: FleetStatus, how: str, only: str | None, moving: dict[str, str
         yield from (f"\nheld  {h}" for h in status.held)
         yield from (f"\nproblem  {p}" for p in status.problems)
     yield from _conditions(models, moving)
+    if only is None:
+        yield from (f"\nnode {n.name}: {c.why}\n  next: {c.next}" for n in status.nodes for c in n.conditions)
     rows = [("MODEL", "STATE", "READY", "WHERE"), *((m.name, m.state, ready_of(m), where(m)) for m in models)]
     yield f"\n{columns(rows)}" if models else "\nno models"
     if only is not None:

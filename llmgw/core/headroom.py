@@ -17,7 +17,7 @@ from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
 from llmgw.core.within import domain_for
 
-LOOKS = 50_000
+LOOKS = 20_000
 """Rooms that are looked at in all for what people read: about half a second. The models after that are asked about
 one by one."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET
 
 from llmgw.core.holdings import HoldingState
-from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus
+from llmgw.core.status import Condition, FleetStatus, MirrorStatus, ModelStatus, NodeStatus
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.planning.learned import Row, Spread, rows
 from llmgw.units import show_bytes, show_gib
+from llmgw_agent.protocol import Card
 
 ROWS = 200
 """Rows of a table that are shown; the files beside the README have all of them."""
@@ -61,19 +63,23 @@ def _problems(status: FleetStatus) -> Iterable[str]:
     for model in status.models:
         if model.frozen:
             lines.append(f"- **{model.name}** {_text(model.frozen)}")
-        for c in model.conditions:
-            told = f"  \n  *next:* {_text(c.next)}" if c.next else ""
-            lines.append(f"- **{_text(c.subject)}** {_text(c.why)}{told}")
+        lines += [_told(c.subject, c) for c in model.conditions]
     for node in status.nodes:
         if node.standing != "usable":
             lines.append(f"- **node {node.name}** {node.word}: see whether its agent runs")
         if node.inventory and node.inventory.card_problem:
             lines.append(f"- **node {node.name}** {_text(node.inventory.card_problem)}")
+        lines += [_told(f"node {node.name}", c) for c in node.conditions]
     if status.mirror is not None and not status.mirror.reachable:
         lines.append("- **mirror** cannot be reached: what it holds now is not known")
     if lines:
         yield "## To look at\n"
         yield "\n".join(lines[:ROWS]) + "\n"
+
+
+def _told(subject: str, condition: Condition) -> str:
+    do = f"  \n  *next:* {_text(condition.next)}" if condition.next else ""
+    return f"- **{_text(subject)}** {_text(condition.why)}{do}"
 
 
 def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterable[str]:
@@ -121,7 +127,7 @@ def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
     rows = ["| node | state | cores | memory | cards | engines | replicas |", "|---|---|---|---|---|---|---|"]
     for node in list(nodes)[:ROWS]:
         has = node.inventory
-        cards = ", ".join(sorted(c.card_class for c in has.cards)) if has else ""
+        cards = cards_of(has.cards) if has else ""
         engines = ", ".join(f"{e.name} {e.version}".strip() for e in has.engines or ()) if has else ""
         rows.append(
             f"| {node.name} | {node.word} | {has.cpu_cores if has else '?'} "
@@ -129,6 +135,14 @@ def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
             f"| {len(node.replicas)} |"
         )
     yield "\n".join(rows) + "\n"
+
+
+def cards_of(cards: Iterable[Card]) -> str:
+    """`2 l40s-48g, 7 a100-80g 1g.10gb`. Of a card that is cut, its slices."""
+    listed = list(cards)
+    cut = {c.parent for c in listed}
+    kinds = Counter(f"{c.card_class} {c.slice}".strip() for c in listed if c.uuid not in cut)
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
 
 
 def _mirror(mirror: MirrorStatus | None) -> Iterable[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from llmgw.core.headroom import Left
-from llmgw.core.status import FleetStatus, MirrorStatus, ModelNow, ModelStatus, NodeStatus, ProfileStatus
+from llmgw.core.status import Condition, FleetStatus, MirrorStatus, ModelNow, ModelStatus, NodeStatus, ProfileStatus
 from llmgw.sources.readme import headline, readme
+from llmgw_agent.protocol import Card, Inventory
 
 
 def fleet(*models, nodes=(), **more):
@@ -67,3 +69,17 @@ def test_how_many_more_would_fit_is_a_table_of_its_own_and_what_is_not_known_is_
     assert "| m | cpu | 2 | 5 | n1: 0.5 GiB of memory short \\| more |" in page
     assert "| m | gpu | ? | ? | its memory is not known |" in page
     assert "## Room for more" not in readme(fleet(model()), None)
+
+
+def test_ka7_what_is_not_well_on_a_node_is_said_with_what_helps_and_its_cards_are_counted():
+    whole, part = Card("GPU-0", "", "nvidia", "a100-80g", 1), Card("", "", "nvidia", "a100-80g", 1, parent="GPU-0")
+    cards = (whole, Card("GPU-1", "", "nvidia", "l40s-48g", 1), *(replace(part, uuid=u, slice="1g.10gb") for u in "ab"))
+    sick = Condition("n1", "GPU-1 is not well (lost): nothing new is put on it", "switch n1 off and on")
+    node = NodeStatus("n1", "usable", inventory=Inventory("n1", 8, 1 << 30, cards=cards), conditions=(sick,))
+
+    page = readme(fleet(model(), nodes=(node,)), None)
+
+    assert (
+        "- **node n1** GPU-1 is not well (lost): nothing new is put on it  \n  *next:* switch n1 off and on\n" in page
+    )
+    assert "| 2 a100-80g 1g.10gb, 1 l40s-48g |" in page
