@@ -151,6 +151,13 @@ def _mirror(mirror: MirrorStatus | None) -> Iterable[str]:
     yield "## Mirror\n"
     if not mirror.reachable:
         yield "It cannot be reached. When it was last seen it held:\n"
+    yield from _holdings(mirror)
+    if mirror.purges:
+        yield "Purges:\n"
+        yield "\n".join(f"- {_text(purge)}" for purge in mirror.purges[:ROWS]) + "\n"
+
+
+def _holdings(mirror: MirrorStatus) -> Iterable[str]:
     if not mirror.holdings:
         yield "It holds nothing.\n" if mirror.reachable else "nothing that is known.\n"
         return

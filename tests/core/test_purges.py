@@ -8,6 +8,7 @@ from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
 from llmgw.core.status import status
+from llmgw.sources.readme import readme
 from llmgw.sources.status_files import from_files, remembered, to_files
 from llmgw_agent.protocol import WeightFile
 
@@ -128,6 +129,9 @@ class TestPurge:
         said = status(asked, seen, decide(asked, seen, SETTLED, NOW), NOW)
 
         assert said.mirror.purges == ("m/1 on n1: waiting for n1", "m/1 on the mirror: waiting for the mirror")
+        assert "Purges:\n\n- m/1 on n1: waiting for n1\n- m/1 on the mirror: waiting for the mirror\n" in readme(
+            said, asked
+        )
 
     def test_a_model_that_is_not_purged_is_not_spoken_of(self):
         assert purged(run(wanted(purged=["x"]), node("n1", versions=["m/1"]))) == []
