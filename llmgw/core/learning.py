@@ -76,6 +76,8 @@ def taught(wanted: Wanted, estimates: Estimates) -> Wanted:
 
     More, where runs of its kind took more; and as much as its own took, where a profile asks for what is measured.
     """
+    if not estimates.runs:
+        return wanted
     measures = any(p.memory_claim == "measured" for entry in wanted.models.values() for p in entry.model.profiles)
     factors, own = raises(estimates.runs), shares(estimates.runs) if measures else {}
     if not factors and not own:

@@ -254,6 +254,7 @@ async def test_a_card_that_is_lost_stays_reported_as_such_while_the_others_are_w
     [
         pytest.param([fakes.gpu(0)], LOST, "PCI-0000:01:00", id="of which only its place is said"),
         pytest.param([fakes.gpu(0), fakes.gpu(1, total="GPU is lost")], "", "GPU-1", id="listed, and lost"),
+        pytest.param([fakes.gpu(0), fakes.gpu(1)], LOST, "GPU-1", id="listed whole, and a message says otherwise"),
         pytest.param(
             [fakes.gpu(0), fakes.gpu(1).replace("GPU-1", "Unknown Error")], "", "PCI-0000:01:00", id="an unknown error"
         ),

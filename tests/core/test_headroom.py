@@ -2,6 +2,7 @@
 
 import pytest
 from fleets import L40S, NOW, SETTLED, card, model, node, profile, replica, wanting
+from msgspec import structs
 
 from llmgw.core.decide import decide
 from llmgw.core.headroom import Headroom, Left, headroom, left, why_not_more
@@ -118,6 +119,15 @@ def test_what_keeps_off_the_next_one_is_what_a_pass_would_say_of_it(asked, there
     assert [h.detail for h in plan.held] == [told.words]
 
 
+def test_cards_of_two_kinds_are_filled_each_by_itself():
+    of = model(profiles=[profile("gpu", gpu={"vendor": "nvidia", "count": 2})])
+    cards = [card(n, card_class=L40S if n < 3 else "rtx-4090-24g") for n in range(6)]
+    rooms = looked_at([of], node("n1", cards=cards))
+
+    assert headroom([of], rooms, {})[0].more == 2
+    assert why_not_more(of, "gpu", rooms, {}).words.startswith("n1: 1 card (nvidia) short of 2")
+
+
 def of_fleet(models, *nodes, **more):
     wanted = wanting(*models, nodes=[n.name for n in nodes])
     return left(wanted, survey(wanted, Observed(nodes), SETTLED, NOW), {}, **more)
@@ -185,6 +195,8 @@ def test_a_status_says_it_and_is_no_other_for_it():
     written = with_headroom(now, wanted, seen)
 
     assert written.digest == now.digest
+    unsettled = structs.replace(now, settled=False)
+    assert with_headroom(unsettled, wanted, seen) == unsettled
     (of_m,) = written.models
     assert of_m.now.headroom == (
         Left("cpu", 2, 2, "n1: 0.5 GiB of memory short; it would fit on n1 with 0.5 GiB less memory"),
