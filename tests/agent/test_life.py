@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fakes import launch
 from fakes.agents import QUICK
 from fakes.waiting import until
 from llmgw_agent.protocol import Action, Phase, ReplicaOrder
@@ -230,3 +231,22 @@ async def test_a_control_that_forgot_gets_the_whole_report(agents, control):
 
     again = control.posts[control.forgot_at]
     assert (again.same, again.replicas) == ("", ())
+
+
+async def test_of_several_builds_the_one_that_the_order_names_is_started_and_none_where_it_is_not_there(
+    agents, control
+):
+    (agents.engines / "llama-server").unlink()
+    older, newer = (launch.install(agents.engines / f"llama-{build}") for build in ("b9000", "b11549"))
+    names = {"m/a/0": "b9000", "m/b/0": "b11549", "m/c/0": "b12000"}
+    control.order(*(agents.order(rid, engine_version=version) for rid, version in names.items()))
+    node = await agents.start()
+
+    for rid in ("m/a/0", "m/b/0"):
+        await control.sees(Phase.READY, rid)
+    refused = await control.sees(Phase.FAILED, "m/c/0")
+
+    started = {r.key[0]: r.started.engine.path for r in node.replicas.values() if r.started}
+    assert started == {"m/a/0": str(older), "m/b/0": str(newer)}
+    assert refused.dossier.cause == "engine_missing"
+    assert "version b12000 is asked for, and this node has" in refused.dossier.message

@@ -8,7 +8,7 @@ from llmgw.actuators.orders import compose
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
-from llmgw_agent.protocol import Action, Phase, WeightFile
+from llmgw_agent.protocol import Action, InstalledEngine, Phase, WeightFile
 
 MIRROR = {"base": "http://10.0.0.2:8081/", "api": "http://10.0.0.2:8082"}
 FILES = (WeightFile("m.gguf", 100, "a" * 64),)
@@ -123,3 +123,13 @@ def test_threads_are_the_reserved_cores_unless_they_are_written_and_never_none(c
     orders, _ = ordered([of], node("n1"))
 
     assert orders["n1"].replicas[0].spec.threads == given
+
+
+@pytest.mark.parametrize(("written", "told"), [("b9000", "b9000"), (None, "")])
+def test_a_node_is_told_which_version_of_the_engine_a_profile_names(written, told):
+    of = model(profiles=[profile(engine_version=written)])
+    engines = tuple(InstalledEngine("llamacpp", version) for version in ("b11549", "b9000"))
+
+    orders, _ = ordered([of], node("n1", engines=engines))
+
+    assert orders["n1"].replicas[0].spec.engine_version == told

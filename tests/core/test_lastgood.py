@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
-from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, replica, wanting
+from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.actuators.orders import compose
 from llmgw.catalog import canonical
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.core.decide import decide
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import LastGood
 from llmgw.core.observed import Observed
 from llmgw.core.status import status
-from llmgw_agent.protocol import Action, Dossier
+from llmgw.units import GIB
+from llmgw_agent.protocol import Action, Claim, Dossier, WeightFile
 
 IN_PLACE = {"strategy": "in_place"}
 MENDED = "change it once more, or take the change back"
@@ -186,6 +191,13 @@ class TestWhereItIsTriedAgain:
         assert moves(late) == ["+m/cpu/2"]
         assert late.held[0].stalled
 
+    def test_and_not_while_something_is_on_its_way_back(self):
+        coming = replica("m/cpu/0", self.OLD), back(self.OLD, S)
+
+        plan = run(self.NEW, *coming, failed(self.NEW, "m/cpu/2", age_s=6), memory=self.KNOWN)
+
+        assert moves(plan) == []
+
     def test_and_not_where_there_is_no_room_beside_it(self):
         again = failed(self.NEW, "m/cpu/2", age_s=6)
 
@@ -205,6 +217,13 @@ def test_without_auto_return_the_new_form_is_tried_again_and_nothing_comes_back(
     plan = run(of, failed(of, age_s=6), memory=REMEMBERED)
 
     assert [(a.id, a.why) for a in plan.actions] == [("m/cpu/0", "try 2 of 5")]
+
+
+def test_the_last_good_form_itself_waits_its_time_when_it_fails():
+    plan = run(OLD, replica("m/cpu/0", OLD, F, age_s=1), memory=REMEMBERED)
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/cpu: it failed, and is tried again: exited: it ended"]
 
 
 def test_a_model_that_never_served_has_nothing_that_could_come_back():
@@ -238,6 +257,85 @@ def test_one_that_fails_as_well_waits_longer_each_time_and_then_comes_back_no_mo
         ("-m/cpu/1", "it failed, and is not tried again"),
     ]
     assert held(never) == [why("nor in its last good one (killed: it was killed)")]
+
+
+def test_of_several_that_fail_as_well_one_comes_back_at_a_time():
+    old, new = form(1024, n=3), form(2048, n=3)
+    known = after(old, *(replica(f"m/cpu/{n}", old) for n in range(3)))
+    broken = failed(new, age_s=100)
+    lapsed = [back(old, F, rid=f"m/cpu/{n}", age_s=60) for n in (1, 2)]
+
+    first = run(new, broken, *lapsed, memory=known)
+    then = run(new, broken, back(old, S, attempts=1, generation=2), lapsed[1], memory=first.memory, now=NOW + 60)
+
+    assert moves(first) == ["+m/cpu/1"]
+    assert [m for m in moves(then) if m.startswith("+")] == []
+
+
+def test_what_comes_back_on_a_node_that_is_drained_comes_back_elsewhere():
+    nodes = [{"name": "n1", "address": "10.0.0.1", "drained": True}, "n2"]
+    seen = Observed((node("n1", back(phase=S)), node("n2", failed())))
+
+    plan = decide(wanting(NEW, nodes=nodes), seen, REMEMBERED, NOW)
+
+    assert [(m, a.node) for m, a in zip(moves(plan), plan.actions, strict=True)] == [
+        ("+m/cpu/2", "n2"),
+        ("-m/cpu/1", "n1"),
+    ]
+
+
+@pytest.mark.parametrize(("written", "claimed"), [(1, 1), (None, 3)], ids=["as written", "as it took where none is"])
+def test_what_comes_back_claims_what_it_did(written, claimed):
+    old, new = (
+        model(profiles=[profile(memory_gib=written)], context_length=context, rollout=IN_PLACE)
+        for context in (1024, 2048)
+    )
+    known = after(old, replica("m/cpu/0", old, claim=Claim(3 * GIB, 1)))
+
+    (*_, placed) = run(new, failed(new), memory=known).placements
+
+    assert placed.claim.memory_bytes == claimed * GIB
+
+
+class TestWithWeightsOfItsOwn:
+    """The last good form is of an earlier version of the weights."""
+
+    MIRROR: ClassVar = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082", "retain": "1h"}
+    FILES = (WeightFile("m.gguf", 100, "0" * 64),)
+
+    def of(self, version, **fields):
+        source = {"from": f"https://hub.example/{version}.gguf", "version": version}
+        return model(cpu=1, source=source, rollout=IN_PLACE, **{"class": "guaranteed"}, **fields)
+
+    def run(self, of, *running, held_, others=(), memory_gib=256):
+        good = LastGood(fingerprint(self.of("1"), self.of("1").profiles[0]), canonical.spec(self.of("1")), 1.0, "m/1")
+        mirror = MirrorSeen(tuple(Holding("m", v, HoldingState.PRESENT, files=self.FILES) for v in held_))
+        seen = Observed((node("n1", *running, versions=["m/1"], memory_gib=memory_gib),), mirror)
+        memory = structs.replace(SETTLED, good={"m/cpu": good})
+        return decide(wanting(of, *others, nodes=["n1"], mirror=self.MIRROR), seen, memory, NOW)
+
+    def test_it_comes_back_whether_or_not_those_of_the_new_one_can_be_had(self):
+        new = self.of("2")
+
+        for there in ("12", "1"):
+            plan = self.run(new, failed(new, version="m/2"), held_=there)
+
+            assert [m for m in moves(plan) if m.startswith("+")] == ["+m/cpu/1"]
+            assert plan.placements[-1].version == "m/1"
+
+    def test_they_are_kept_for_it_unless_the_model_is_stopped(self):
+        running, asleep = self.of("2"), self.of("2", state="stopped")
+
+        assert self.run(running, held_="12").memory.unreferenced == {}
+        assert self.run(asleep, held_="12").memory.unreferenced == {"m/1": NOW}
+
+    def test_who_took_its_place_gives_way_to_it_without_any_fetch(self):
+        new, other = self.of("2"), model("o", cpu=1, **{"class": "opportunistic"})
+        running = failed(new, version="m/2"), replica("o/cpu/0", other)
+
+        plan = self.run(new, *running, held_="12", others=[other], memory_gib=1)
+
+        assert moves(plan) == ["-o/cpu/0"]
 
 
 def test_weights_that_are_gone_keep_the_last_good_form_from_coming_back_and_that_is_said():
