@@ -17,6 +17,7 @@ from llmgw.planning.shape import ModelShape
 from llmgw.planning.speed import pace
 from llmgw.planning.ways import State, Way, Wish, ways
 from llmgw.sources.hub_sets import FileSet, Kind
+from llmgw.sources.hub_text import plain
 
 RUNS = "runs"
 BY_SIZE = "by the size of its files only"
@@ -92,9 +93,7 @@ class Judge:
             return Judged(file_set, why)
         if not file_set.bytes:
             return Judged(file_set, Verdict(runs=False, kind="empty", text="does not run: its files are empty"))
-        shape = looked.shape or ModelShape(architecture=looked.found.architecture, format=file_set.format)
-        if file_set.quantisation and looked.shape is not None:
-            shape = replace(shape, file_type=file_set.quantisation)
+        shape = _shape(looked, file_set)
         files = Files(file_set.name or looked.found.id, shape, file_set.bytes)
         wanted = self.context or shape.context or looked.found.context or LEAST_CONTEXT
         found = self._ways(files, wanted)
@@ -137,6 +136,14 @@ class Judge:
         return ways([files], self.machines, Wish(options=LlamaOptions(context=tokens), cures=False))
 
 
+def _shape(looked: Looked, file_set: FileSet) -> ModelShape:
+    """The shape of one file set. All of a repository are the same model, so what was read of another serves for it."""
+    shape = looked.shape or ModelShape(architecture=looked.found.architecture, format=file_set.format)
+    if shape.format != file_set.format:
+        return replace(shape, format=file_set.format, file_type="", quantization="", weights=None)
+    return replace(shape, file_type=file_set.quantisation) if file_set.quantisation and looked.shape else shape
+
+
 def slow(verdict: Verdict) -> bool:
     """Whether a smaller file set is tried, since a reply of this one takes minutes."""
     return verdict.tps is not None and pace(verdict.tps) == "very slow"
@@ -158,17 +165,16 @@ def _on_cards(way: Way) -> bool:
 
 def _unserved(looked: Looked) -> Verdict | None:
     """Why no machine at all would run it. None: that is not said."""
-    shape, found = looked.shape, looked.found
+    shape, found, said = looked.shape, looked.found, looked.architecture
     if shape is not None and shape.known:
         return None
-    said = shape.architecture if shape is not None else found.architecture
     if shape is not None and architecture(shape.architecture):
         why = "its header has no layers: it may be an adapter, or a vocabulary alone"
         return Verdict(runs=False, kind="no whole model", text=f"does not run: {why}")
     if shape is None and architecture(said):
         return None
     if looked.problem is not None and not found.gated:
-        return Verdict(runs=False, kind="unreadable", text=f"not known: {looked.problem.what}")
+        return Verdict(runs=False, kind="unreadable", text=f"not known: {plain(looked.problem.what, 200)}")
     called = f"the architecture {said} is unknown here" if said else "its architecture is not said"
     return Verdict(runs=False, kind="unknown architecture", text=f"does not run: {called}")
 
@@ -178,7 +184,7 @@ def none_of(looked: Looked) -> Verdict:
     if looked.found.disabled:
         return Verdict(runs=False, kind="disabled", text="does not run: the hub gives it to nobody")
     if looked.held is None:
-        what = looked.problem.what if looked.problem else "it could not be listed"
+        what = plain(looked.problem.what, 200) if looked.problem else "it could not be listed"
         return Verdict(runs=False, kind="unreadable", text=f"not known: {what}")
     kinds = {s.kind for s in looked.held.sets}
     if Kind.MODEL in kinds:

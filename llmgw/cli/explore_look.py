@@ -17,6 +17,7 @@ from llmgw.sources.hub import Hub
 from llmgw.sources.hub_page import Held, held, shape_of
 from llmgw.sources.hub_search import Found
 from llmgw.sources.hub_sets import USUAL, FileSet, Kind
+from llmgw.sources.hub_text import plain
 
 AT_ONCE = 8
 
@@ -32,6 +33,11 @@ class Looked:
     """Of its models. None: nobody can tell, or may."""
     problem: OperatorError | None = None
     """Why one of these is not known."""
+
+    @property
+    def architecture(self) -> str:
+        """As its header says it, else as the hub does. A header is a stranger's word too."""
+        return plain(self.shape.architecture if self.shape else "", 40) or self.found.architecture
 
     @property
     def models(self) -> tuple[FileSet, ...]:

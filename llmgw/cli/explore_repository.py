@@ -20,8 +20,8 @@ from llmgw.errors import OperatorError, Unreachable
 from llmgw.sources.hub import Hub
 from llmgw.sources.hub_page import Related, card, held, paragraph, related, shape_of
 from llmgw.sources.hub_search import Found
-from llmgw.sources.hub_sets import USUAL, FileSet, Kind
-from llmgw.sources.hub_sets import size as file_size
+from llmgw.sources.hub_sets import USUAL, FileSet, Kind, sha256_of, size_of
+from llmgw.sources.hub_text import plain
 
 MOST_READ = 60
 """File sets whose own headers are read: two requests each. The others are taken to be like the first."""
@@ -33,7 +33,7 @@ class SetFile(Struct, frozen=True):
     path: str
     bytes: int
     sha256: str | None
-    """None: the hub keeps it in git, where it has another sum."""
+    """None: the hub says none, or one that is none."""
 
 
 class Set(Struct, frozen=True):
@@ -110,8 +110,7 @@ def repository_of(
     bare = Looked(found, holds)
     text = pool.submit(paragraph, hub, found.id, holds)
     beside = pool.submit(related, hub, found)
-    read = [s for s in bare.models if s.format == "gguf"][:MOST_READ] or list(bare.models[:MOST_READ])
-    shapes = {s.name: pool.submit(shape_of, hub, found.id, holds, s) for s in read}
+    shapes = {s.name: pool.submit(shape_of, hub, found.id, holds, s) for s in bare.models[:MOST_READ]}
     asked: list[Future[Any]] = [text, beside, *shapes.values()]
     wait(asked, max(0.0, until - time.monotonic()))
     notes = []
@@ -125,7 +124,7 @@ def repository_of(
         else:
             looked[name] = replace(bare, shape=future.result())
     # Of a gated one it is said once, and what to do.
-    reasons = {each.problem.what for each in looked.values() if each.problem and not found.gated}
+    reasons = {plain(each.problem.what, 200) for each in looked.values() if each.problem and not found.gated}
     notes += [f"Not read, and judged by its size: {why}." for why in sorted(reasons)[:3]]
     first = next((each.shape for each in looked.values() if each.shape), None)
     notes += [f"{count(holds.odd, 'file')} with a name that no node would write left out."] if holds.odd else []
@@ -139,7 +138,7 @@ def repository_of(
         found.gated,
         found.licence,
         found.base_model,
-        (first.architecture if first else "") or found.architecture,
+        replace(bare, shape=first).architecture,
         (first.context if first else 0) or found.context,
         found.parameters,
         found.downloads,
@@ -160,7 +159,7 @@ def _late() -> Unreachable:
 
 
 def _set(file_set: FileSet, looked: Looked, judge: Judge) -> Set:
-    files = tuple(SetFile(f.path, file_size(f), f.lfs.oid if f.lfs else None) for f in file_set.files)
+    files = tuple(SetFile(f.path, size_of(f), sha256_of(f)) for f in file_set.files)
     return Set(
         file_set.name,
         file_set.added(looked.found.id, looked.models),

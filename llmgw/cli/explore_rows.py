@@ -10,6 +10,7 @@ from msgspec import Struct
 from llmgw.cli.explore_fit import Judged, Verdict
 from llmgw.cli.explore_look import Looked
 from llmgw.cli.render import count
+from llmgw.sources.hub_text import plain
 from llmgw.units import GIB
 
 FORMAT_VERSION = "1.0"
@@ -83,9 +84,11 @@ def row_of(looked: Looked, judged: Judged, now: float) -> Row:
         verdict=judged.verdict,
         add=of.added(found.id, looked.models) if of else "",
         format=of.format if of else "",
-        quantisation=(of.quantisation if of else "") or (shape.quantization if shape else "") or found.quantisation,
+        quantisation=(of.quantisation if of else "")
+        or plain(shape.quantization if shape else "", 20)
+        or found.quantisation,
         bytes=of.bytes if of else None,
-        architecture=(shape.architecture if shape else "") or found.architecture,
+        architecture=looked.architecture,
         context=(shape.context if shape else 0) or found.context,
         parameters=found.parameters,
         downloads=found.downloads,

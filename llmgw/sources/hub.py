@@ -25,6 +25,7 @@ from llmgw.errors import OperatorError, Refused, Unreachable
 from llmgw.net.key import read_key
 from llmgw.sources import selecting
 from llmgw.sources.hub_refusals import refusal
+from llmgw.sources.hub_text import plain
 from llmgw.sources.web import Said, Web
 
 T = TypeVar("T")
@@ -243,7 +244,7 @@ class Hub:
         try:
             return msgspec.json.decode(said.body, type=kind)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as e:
-            kind_said = said.headers.get("Content-Type", "").partition(";")[0]
+            kind_said = plain(said.headers.get("Content-Type", "").partition(";")[0])
             raise self.nonsense(path, f"{kind_said or 'nothing that names itself'}: {e}") from None
 
     def nonsense(self, path: str, why: str) -> OperatorError:

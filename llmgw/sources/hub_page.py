@@ -13,7 +13,7 @@ from llmgw.planning.shape import ModelShape, from_facts
 from llmgw.sources.header import facts_of
 from llmgw.sources.hub import Hub, TreeFile
 from llmgw.sources.hub_search import EXPAND, Found, Search, described, search
-from llmgw.sources.hub_sets import FileSet, file_sets, size
+from llmgw.sources.hub_sets import FileSet, file_sets, size_of
 from llmgw.sources.hub_text import first_paragraph
 
 README = "README.md"
@@ -77,7 +77,7 @@ def shape_of(hub: Hub, repository: str, found: Held, of: FileSet) -> ModelShape 
     """
     # Of weights its own alone: what else a repository holds is no part of its size.
     others = {file.path for each in found.sets if each is not of for file in each.files}
-    sizes: dict[str, int | None] = {file.path: size(file) for file in found.files if file.path not in others}
+    sizes: dict[str, int | None] = {file.path: size_of(file) for file in found.files if file.path not in others}
     facts = facts_of(of.first, partial(hub.read, repository, found.commit or MAIN), sizes)
     return from_facts(facts) if facts else None
 

@@ -50,7 +50,7 @@ class FileSet:
     @property
     def bytes(self) -> int:
         """Of all its files."""
-        return sum(size(file) for file in self.files)
+        return sum(size_of(file) for file in self.files)
 
     @property
     def whole(self) -> bool:
@@ -76,9 +76,14 @@ class FileSet:
         return self.files[0].path
 
 
-def size(file: TreeFile) -> int:
+def size_of(file: TreeFile) -> int:
     """Bytes of a file, in LFS or not."""
     return max(file.lfs.size if file.lfs else file.size, 0)
+
+
+def sha256_of(file: TreeFile) -> str | None:
+    """The sum of a file. None: it is kept in git, which has another of it, or what is said is none."""
+    return file.lfs.oid if file.lfs and re.fullmatch(r"[0-9a-f]{64}", file.lfs.oid) else None
 
 
 def file_sets(files: Iterable[TreeFile]) -> tuple[tuple[FileSet, ...], int]:

@@ -169,13 +169,23 @@ def test_nothing_found_is_said(explore):
     assert explore("none of it")[:2] == (Exit.DONE, "Nothing was found.\nJudged by fleet.yaml.\n")
 
 
-def test_a_smaller_file_set_is_named_where_the_usual_one_does_not_fit(explore, hub):
-    big = {"Q2_K": 21_000_000_000, "Q4_K_M": 90_000_000_000, "Q8_0": 160_000_000_000}
-    hub.put("org/m-GGUF", {f"m-{kind}.gguf": Sized(HEADER, size) for kind, size in big.items()})
+@pytest.mark.parametrize("usual", [pytest.param(90, id="it does not fit"), pytest.param(40, id="it is very slow")])
+def test_the_largest_below_the_usual_file_set_is_named_where_that_will_not_do(explore, hub, usual):
+    sizes = {"Q2_K": 15, "Q3_K_M": 21, "Q4_K_M": usual, "Q8_0": 160}
+    hub.put("org/m-GGUF", {f"m-{kind}.gguf": Sized(HEADER, size * 10**9) for kind, size in sizes.items()})
 
     (row,) = json.loads(explore("m-", "--json")[1])["rows"]
 
-    assert (row["quantisation"], row["add"], row["sets"]) == ("Q2_K", "org/m-GGUF/Q2_K", 3)
+    assert (row["quantisation"], row["add"], row["sets"]) == ("Q3_K_M", "org/m-GGUF/Q3_K_M", 4)
+
+
+def test_a_file_set_is_of_the_quantisation_that_its_name_says(explore, hub, tmp_path):
+    # The header says Q4_K_M, which a CPU would lay out anew and keep twice: 20 GiB have room for F16 alone.
+    (tmp_path / "fleet.yaml").write_text("- {name: n1, memory: 20GiB, cores: 16, engines: [llamacpp]}")
+    hub.put("org/m-GGUF", {"m-F16.gguf": Sized(HEADER, 16_070_000_000)})
+    hub.put("org/x-GGUF", {"m-Q4_K_M.gguf": Sized(HEADER, 16_070_000_000)})
+
+    assert rows(explore("GGUF", "--json")[1]) == ["org/m-GGUF"]
 
 
 def test_less_context_than_it_was_trained_for_is_said(explore, hub):
@@ -364,6 +374,24 @@ def test_nonsense_of_a_hub_is_a_sentence(explore, hub, path, page):
     assert "Traceback" not in err
 
 
+def test_a_repository_in_two_formats_is_judged_in_each(explore, hub):
+    hub.put(
+        "org/both",
+        {
+            "m-Q4_K_M.gguf": Sized(HEADER, 4_920_000_000),
+            "model.safetensors": Sized(safetensors_header(), 9_000_000_000),
+            "config.json": CONFIG,
+        },
+        labels=("gguf", "safetensors"),
+    )
+
+    page = json.loads(explore("org/both", "--json")[1])
+    (row,) = json.loads(explore("both", "--engine", "vllm", "--all", "--json")[1])["rows"]
+
+    assert [each["verdict"]["engine"] for each in page["sets"]] == ["llamacpp", "vllm"]
+    assert (row["format"], row["bytes"], row["verdict"]["engine"]) == ("safetensors", 9_000_000_000, "vllm")
+
+
 def test_a_file_that_is_no_gguf_is_hidden_as_unreadable(explore, hub):
     hub.put("org/m-GGUF", {"m.gguf": Sized(b"<html>", 1_000_000)})
 
@@ -377,7 +405,21 @@ def test_what_strangers_wrote_does_nothing_to_a_terminal(explore, hub):
     put_eight_b(hub, license=evil, base_model=f"a/{evil}", created="never")
     hub.put("org/Chat-8B-GGUF", {"x-Q4_K_M.gguf": Sized(HEADER, 10**9), "README.md": readme})
 
-    for words in (("chat",), ("org/Chat-8B-GGUF",), ("chat", "--json"), ("org/Chat-8B-GGUF", "--json")):
+    hub.put("org/Chat-9", {"m.gguf": Sized(gguf_header({"general.architecture": evil}), 10**9)})
+    hub.put("org/Chat-sum", {"m-Q4_K_M.gguf": Sized(HEADER, 10**9)})
+    row = {"type": "file", "path": "m-Q4_K_M.gguf", "size": 10**9, "lfs": {"oid": evil, "size": 10**9}}
+    hub.answers["Chat-sum/tree"] = [Answer(page=json.dumps([row]).encode())]
+    hub.put("org/Chat-kind", {"m.gguf": Sized(HEADER, 10**9)})
+    hub.answers["Chat-kind/tree"] = [Answer(page=b"no", headers={"Content-Type": "\x1b[2Jowned"})]
+
+    names = ("org/Chat-8B-GGUF", "org/Chat-9", "org/Chat-sum")
+    for words in (
+        ("chat",),
+        ("chat", "--all"),
+        ("chat", "--json", "--all"),
+        *((n,) for n in names),
+        (names[2], "--json"),
+    ):
         code, out, _ = explore(*words)
         assert code == Exit.DONE
         assert not set(out) & {"\x1b", "\x07", "\x9b"}
