@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from llmgw.catalog.model import Model
 from llmgw.catalog.profile import Profile
+from llmgw.core.cards import suits
 from llmgw.core.needs import RANK, Ask, ask_of, shunners
 from llmgw.core.replicas import Fleet
 from llmgw.core.retention import version_key
-from llmgw.core.rooms import Profiled, Room, Rooms, suits
+from llmgw.core.rooms import Profiled, Room, Rooms
 from llmgw.core.rules import Rules
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted

@@ -13,10 +13,10 @@ from dataclasses import replace
 from msgspec import Struct
 
 from llmgw.catalog.profile import Profile
+from llmgw.core.cards import kind_of
 from llmgw.core.machines import card_of
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import parts
-from llmgw.core.rooms import kind_of
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.planning.learned import (
     CPU,

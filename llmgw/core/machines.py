@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from llmgw.core.cards import CardKind, kind_of
 from llmgw.core.replicas import Fleet, Standing
-from llmgw.core.rooms import CardKind, Rooms, kind_of
+from llmgw.core.rooms import Rooms
 from llmgw.planning.cards import Card, find
 from llmgw.planning.machines import Cards, EngineHere, Machine
 from llmgw_agent.protocol import Inventory

@@ -7,15 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from llmgw.core.cards import CardKind, kind_of, named, suits, usable
 from llmgw.core.filesystems import sharing
 from llmgw.core.needs import Ask, Need, Spot
 from llmgw.core.replicas import Fleet, Node, Replica, Standing
-from llmgw.units import GIB, Span, show_gib
-from llmgw_agent.protocol import Card, Claim, ForeignProcess, InstalledEngine, Phase
-
-CARD_IN_USE_SHARE = 0.1
-"""A card of which others hold more than this share is not free: a desktop's few
-hundred MiB are tolerated, another engine is not."""
+from llmgw.units import GIB, show_gib
+from llmgw_agent.protocol import Claim, InstalledEngine, Phase
 
 DISK_RESERVE_BYTES = GIB
 """What fetching never takes of a node's disk: logs and the system go on writing."""
@@ -41,17 +38,6 @@ class Disk(NamedTuple):
 
 
 NO_DISK = Disk()
-
-
-class CardKind(NamedTuple):
-    """What makes two cards as good as each other."""
-
-    card_class: str
-    vendor: str
-    name: str
-    memory_bytes: int
-    compute_capability: str
-    slice: str
 
 
 class Traits(NamedTuple):
@@ -332,7 +318,7 @@ def _disk(need: Need) -> Disk:
 def _room(node: Node, alike: dict[Traits, int], spare: Collection[str]) -> Room:
     has, entry = node.seen.inventory, node.entry
     cards = has.cards if has else ()
-    order, free, unusable = _cards(cards, frozenset(entry.cards_out), has.card_problem if has else "")
+    order, free, unusable = usable(cards, frozenset(entry.cards_out), has.card_problem if has else "")
     held = frozenset(v.key for v in node.seen.versions if v.state == "held")
     arriving = {v.key: max(0, (v.total_bytes or 0) - v.bytes) for v in node.seen.versions if v.state == "arriving"}
     disk = has.disk_free_bytes if has else None
@@ -361,7 +347,7 @@ def _room(node: Node, alike: dict[Traits, int], spare: Collection[str]) -> Room:
         stored=Counter({*held, *arriving}),
         unusable=unusable,
         order=order,
-        holders=" and ".join(f"{show_gib(p.bytes)} held by {_named(p)}" for p in has.processes[:2]) if has else "",
+        holders=" and ".join(f"{show_gib(p.bytes)} held by {named(p)}" for p in has.processes[:2]) if has else "",
     )
 
 
@@ -373,50 +359,6 @@ def domain_of(room: Room, level: str) -> tuple[str, ...]:
     return at if at[-1] else ()
 
 
-def kind_of(card: Card) -> CardKind:
-    """What it has in common with those as good as it."""
-    return CardKind(card.card_class, card.vendor, card.name, card.memory_bytes, card.compute_capability, card.slice)
-
-
-def _cards(
-    cards: tuple[Card, ...], out: frozenset[str], problem: str
-) -> tuple[dict[str, tuple[CardKind, int]], dict[CardKind, list[str]], tuple[str, ...]]:
-    """The usable ones with their order, the free ones by kind, and what keeps the rest from being used.
-
-    While the driver does not answer none is usable: what is known of them is how they were before.
-    """
-    if problem:
-        return {}, {}, (problem,)
-    order: dict[str, tuple[CardKind, int]] = {}
-    free: dict[CardKind, list[str]] = {}
-    unusable = []
-    cut = {c.parent for c in cards if c.parent}
-    for place, card in enumerate(cards):
-        if card.uuid in cut:
-            continue  # its slices are cards of their own
-        if why := f"{card.uuid} is taken out" if {card.uuid, card.parent} & out else _fault(card):
-            unusable.append(why)
-            continue
-        kind = kind_of(card)
-        order[card.uuid] = (kind, place)
-        free.setdefault(kind, []).append(card.uuid)
-    return order, free, tuple(unusable)
-
-
-def _fault(card: Card) -> str:
-    """Why nothing new is put on a card, or empty."""
-    if card.errors:
-        return f"{card.uuid} is not well ({', '.join(card.errors)})"
-    others = card.used_by_others_bytes or 0
-    if others > card.memory_bytes * CARD_IN_USE_SHARE:
-        return f"{show_gib(others)} of {card.uuid} held by {' and '.join(map(_named, card.processes[:2])) or 'others'}"
-    return ""
-
-
-def _named(process: ForeignProcess) -> str:
-    return f"{process.name or 'a program'} (pid {process.pid})"
-
-
 def spots_in(ask: Ask, room: Room) -> list[Spot]:
     """What of a room an ask that fits may take: the smallest cards that do first, and of those the rarest there."""
     claim = ask.claim(room.cores)
@@ -425,25 +367,3 @@ def spots_in(ask: Ask, room: Room) -> list[Spot]:
     kinds = [k for k, uuids in room.free.items() if len(uuids) >= claim.cards and suits(ask, k)]
     kinds.sort(key=lambda k: (k.memory_bytes, len(room.free[k]), k))
     return [Spot(room.name, claim, tuple(room.free[k][: claim.cards])) for k in kinds]
-
-
-def suits(ask: Ask, kind: CardKind) -> bool:
-    """Whether a card is one of those that are asked for."""
-    card = ask.cards
-    if card is None or kind.slice != (card.slice or ""):
-        return False
-    return (
-        card.card_class in (None, kind.card_class)
-        and card.vendor in (None, kind.vendor)
-        and (card.name or "").lower() in kind.name.lower()
-        and (card.memory is None or card.memory.holds(kind.memory_bytes))
-        and (card.compute_capability is None or _can(kind.compute_capability, card.compute_capability))
-    )
-
-
-def _can(capability: str, asked: Span) -> bool:
-    """Whether a card can do what is asked. One whose driver does not say is not excluded."""
-    try:
-        return asked.holds(float(capability))
-    except ValueError:
-        return True

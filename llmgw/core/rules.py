@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from llmgw.core.cards import suits
 from llmgw.core.needs import Ask
 from llmgw.core.replicas import Standing
-from llmgw.core.rooms import Room, Traits, domain_of, suits
+from llmgw.core.rooms import Room, Traits, domain_of
 from llmgw.core.unplaced import NEAREST, Near, Reason
 from llmgw.units import show_bytes, show_gib
 
