@@ -271,6 +271,26 @@ def test_a_lock_gives_a_url_the_size_and_sum_that_its_source_does_not_write():
     assert locked(source, None)[0].files == ()
 
 
+def test_checksums_are_compared_also_without_a_lock_and_another_one_is_another_thing_to_try():
+    one, other = ({"m.gguf": letter * 64} for letter in "ab")
+    first, second = (
+        locked({"from": "https://hub.example/m.gguf?d=1", "version": "1", "checksums": c}, None) for c in (one, other)
+    )
+
+    assert (first[0].sha256, second[0].sha256) == ("a" * 64, "b" * 64)
+    assert first[1] != second[1]
+
+
+def test_checksums_of_another_file_are_said_and_nothing_unchecked_is_fetched():
+    plan = run([mirrored(checksums={"n.gguf": "a" * 64})])
+
+    assert moves(plan) == []
+    assert [h.sentence for h in plan.held] == [
+        "m: its checksums are not of m.gguf, the file that its source names; "
+        "name that file in checksums, or lock it: llmgw lock"
+    ]
+
+
 def test_another_lock_is_another_thing_to_try():
     other = LOCKED | {"commit": "1e" * 20}
 
