@@ -63,7 +63,7 @@ def learn(learned: Learned, wanted: Wanted, seen: Observed, now: float) -> Learn
         for report in node.replicas:
             model, profile, _ = parts(report.id)
             entry = wanted.models.get(model)
-            if entry is not None and _counts(entry, profile, report):
+            if entry is not None and _counts(entry, report):
                 there[model, profile, node.name].append(report)
     turn = sorted(there, key=lambda key: (known.get(key, 0), key))[:AT_ONCE]
     fresh = (_run(wanted.models[key[0]], nodes[key[2]], there[key], now) for key in turn)
@@ -96,9 +96,7 @@ def about(entry: WantedModel, profile: Profile, *, node: str = "") -> About | No
 
 def expected(entry: WantedModel, node: NodeSeen, report: ReplicaReport) -> Predicted | None:
     """What was worked out for a replica that runs as its profile asks now; None where nothing was."""
-    if entry.outcomes.get(parts(report.id)[1]) != report.fingerprint:
-        return None
-    found = _where(entry, node, report)
+    found = _where(entry, node, report) if _as_asked(entry, report) else None
     return predicted(entry.model, found[0], entry.lock, found[1]) if found else None
 
 
@@ -171,21 +169,26 @@ def _taught(entry: WantedModel, factors: Mapping[Kind, float], own: Mapping[tupl
     return entry.claiming(found) if found else entry
 
 
-def _counts(entry: WantedModel, profile: str, report: ReplicaReport) -> bool:
+def _counts(entry: WantedModel, report: ReplicaReport) -> bool:
     """Whether it is as the catalog asks now, and has answered: an idle one has not needed all that it may."""
     served = report.tps is not None or entry.model.kind == "embedding"
-    as_asked = report.fingerprint != "" and entry.outcomes.get(profile) == report.fingerprint
-    return report.phase is Phase.READY and served and as_asked
+    return report.phase is Phase.READY and served and _as_asked(entry, report)
+
+
+def _as_asked(entry: WantedModel, report: ReplicaReport) -> bool:
+    return entry.outcomes.get(parts(report.id)[1]) == report.fingerprint
 
 
 def _run(entry: WantedModel, node: NodeSeen, reports: Iterable[ReplicaReport], now: float) -> Run | None:
     """Of several replicas of one profile on a node, the one that took most, and the quickest answer."""
     of = sorted(reports, key=lambda r: (-(r.memory_peak_bytes or 0), r.id))
     first = of[0]
-    found, worked_out = _where(entry, node, first), expected(entry, node, first)
-    if found is None or worked_out is None:
+    if (found := _where(entry, node, first)) is None:
         return None
     profile, spot = found
+    worked_out = predicted(entry.model, profile, entry.lock, spot)
+    if worked_out is None:
+        return None
     tps = max((r.tps for r in of if r.tps), default=None)
     return Run(
         entry.model.name,

@@ -26,6 +26,8 @@ APART_S = 6 * 3600
 """Between two commits for that, at least."""
 SETTLED_S = 600.0
 """So long it has to stay moved: the first figures of a replica are of its first few answers."""
+LEAST_RAISED = 1.02
+"""Less is within what a claim is rounded up by."""
 MOST_RAISED = 2.0
 """An estimate is never raised by more: one engine that leaks must not keep a kind of model from being placed."""
 MORE_THAN_SEEN = 1.1
@@ -201,13 +203,13 @@ def published(learned: Learned, now: float) -> Learned:
 
 
 def raises(runs: Iterable[Run]) -> dict[Kind, float]:
-    """By what the host's memory of a kind of run is multiplied: what nine of ten stayed under, where that is over 1."""
+    """By what the host's memory of a kind of run is multiplied: what nine of ten stayed under, where that is over 1 by enough."""
     found: dict[Kind, list[float]] = {}
     for run in runs:
         if run.host is not None:
             found.setdefault((run.engine, run.architecture, run.place), []).append(run.host.ratio)
     nine = {kind: sorted(ratios)[ceil(NINE_OF_TEN * len(ratios)) - 1] for kind, ratios in found.items()}
-    return {kind: min(ratio, MOST_RAISED) for kind, ratio in nine.items() if ratio > 1}
+    return {kind: min(ratio, MOST_RAISED) for kind, ratio in nine.items() if ratio > LEAST_RAISED}
 
 
 def shares(runs: Iterable[Run]) -> dict[tuple[str, str], float]:

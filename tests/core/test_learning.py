@@ -11,6 +11,7 @@ from locks import FACTS, lock
 from msgspec import structs
 
 from llmgw.cli.render import plan_text
+from llmgw.core import learning
 from llmgw.core.decide import decide
 from llmgw.core.learning import LOOK_EVERY_S, learn, taught
 from llmgw.core.observed import Observed
@@ -38,7 +39,10 @@ def served(wanted: Wanted, rid: str = "m/cpu/0", **fields):
 
 
 def looked(wanted: Wanted, *replicas, before: Learned | None = None, now: float = NOW, **at) -> Learned:
-    return learn(before or Learned(), wanted, Observed((node("n1", *replicas, **at),)), now)
+    rates = at.pop("rates", {})
+    seen = node("n1", *replicas, **at)
+    seen = structs.replace(seen, inventory=structs.replace(seen.inventory, **rates))
+    return learn(before or Learned(), wanted, Observed((seen,)), now)
 
 
 def test_what_a_replica_takes_is_put_beside_what_was_worked_out():
@@ -107,6 +111,62 @@ def test_replicas_of_a_profile_on_one_node_are_one_run_of_the_most_that_any_took
     (run,) = looked(wanted, served(wanted), served(wanted, "m/cpu/1", memory_peak_bytes=10 * GIB, tps=3.0)).runs
 
     assert (run.host.measured, run.tps.measured) == (10 * GIB, 4.0)
+
+
+def test_on_cards_each_figure_is_of_the_replica_that_had_most_of_it():
+    wanted = asking(profile("gpu", gpu={"class": L40S}, memory_gib=2, parallel=1, replicas=2))
+
+    (run,) = looked(
+        wanted,
+        served(wanted, "m/gpu/0", devices=("GPU-0",), memory_peak_bytes=2 * GIB, card_peak_bytes=5 * GIB),
+        served(wanted, "m/gpu/1", devices=("GPU-1",), memory_peak_bytes=GIB, card_peak_bytes=6 * GIB, tps=9.0),
+    ).runs
+
+    assert (run.host.measured, run.card.measured, run.tps.measured) == (2 * GIB, 6 * GIB, 9.0)
+
+
+def test_what_gives_embeddings_writes_no_answer_and_counts_all_the_same():
+    wanted = asking(kind="embedding")
+
+    (run,) = looked(wanted, served(wanted, tps=None)).runs
+
+    assert (run.host.measured, run.tps) == (9 * GIB, None)
+
+
+def test_where_there_are_too_many_for_one_look_each_has_its_turn(monkeypatch):
+    monkeypatch.setattr(learning, "AT_ONCE", 1)
+    wanted = asking(*(profile(name, memory_gib=None, parallel=1) for name in ("a", "b")))
+    both = served(wanted, "m/a/0"), served(wanted, "m/b/0")
+
+    first = looked(wanted, *both)
+    second = looked(wanted, *both, before=first, now=NOW + LOOK_EVERY_S)
+
+    assert [[run.profile for run in seen.runs] for seen in (first, second)] == [["a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "tps"),
+    [
+        pytest.param({"gpu_layers": 4}, True, False, id="a part on the host has a rate of its own"),
+        pytest.param({"cpu_moe": 2}, True, False, id="and so have experts there"),
+        pytest.param({"engine": "vllm"}, False, True, id="vLLM fills what it is given"),
+    ],
+)
+def test_what_no_formula_is_for_is_not_compared(asked, host, tps):
+    wanted = asking(profile("gpu", gpu={"class": L40S}, memory_gib=2, parallel=1, **asked))
+
+    (run,) = looked(wanted, served(wanted, "m/gpu/0", devices=("GPU-0",), memory_peak_bytes=GIB)).runs
+
+    assert (run.host is not None, run.tps is not None) == (host, tps)
+
+
+def test_the_threads_of_a_profile_are_those_its_speed_is_worked_out_for():
+    one, four = (asking(profile(memory_gib=None, parallel=1, threads=n)) for n in (1, 4))
+    rates = {"memory_gbs": 40.0, "memory_core_gbs": 10.0}
+
+    slow, quick = (looked(w, served(w), rates=rates).runs[0].tps.predicted for w in (one, four))
+
+    assert quick > 2 * slow
 
 
 TOO_LOW = Estimates(

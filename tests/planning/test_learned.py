@@ -63,14 +63,15 @@ def test_a_row_is_of_one_engine_version_architecture_and_kind_of_place():
 
 def test_a_newer_run_takes_the_place_of_an_older_one_and_a_peak_stays():
     # A replica that has just been started anew has needed little so far.
-    before, now = run(1.1, tps=1.0), run(0.7, at=NOW + 60)
+    before, now = structs.replace(run(1.1, tps=1.0), speed=NVIDIA), run(0.7, at=NOW + 60)
 
     (kept,) = merged([before], [now])
 
     assert (kept.at, kept.host.ratio, kept.tps) == (NOW + 60, pytest.approx(1.1), before.tps)
+    assert kept.speed == NVIDIA
     # Of another prediction it says nothing: the profile is another one by now.
-    (other,) = merged([before], [structs.replace(now, host=Figure(8 * GIB, 7 * GIB))])
-    assert other.host.measured == 7 * GIB
+    (other,) = merged([before], [structs.replace(now, host=Figure(2 * GIB, 1 * GIB))])
+    assert other.host.measured == 1 * GIB
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first():
@@ -93,6 +94,7 @@ def learned(now_ratio: float, last_ratio: float | None, *, at: int = NOW, since:
         pytest.param(learned(1.0, None), 0, False, id="the first figures settle"),
         pytest.param(learned(1.0, None, since=NOW), SETTLED_S, True, id="then they are worth a commit"),
         pytest.param(learned(1.02, 1.0, since=NOW), 2 * APART_S, False, id="two percent are not"),
+        pytest.param(learned(0.96, 1.0, since=NOW), APART_S, True, id="downwards as well"),
         pytest.param(learned(1.04, 1.0, since=NOW), APART_S - 1, False, id="nor are four within six hours"),
         pytest.param(learned(1.04, 1.0, since=NOW), APART_S, True, id="after six hours they are"),
         pytest.param(learned(1.04, 1.0, since=NOW + APART_S), APART_S, False, id="and have to last"),
@@ -122,7 +124,8 @@ def test_a_figure_that_wavers_never_comes_to_a_commit():
     ("ratios", "expected"),
     [
         pytest.param([0.5, 0.9], {}, id="less than predicted lowers nothing"),
-        pytest.param([1.2], {("llamacpp", "llama", "cpu"): 1.2}, id="more raises"),
+        pytest.param([1.02], {}, id="two percent are within what a claim is rounded up by"),
+        pytest.param([1.03], {("llamacpp", "llama", "cpu"): 1.03}, id="more raises"),
         pytest.param([1.0] * 9 + [1.9], {}, id="one of ten does not"),
         pytest.param([1.0] * 8 + [1.3, 1.9], {("llamacpp", "llama", "cpu"): 1.3}, id="two of ten do"),
         pytest.param([40.0], {("llamacpp", "llama", "cpu"): 2.0}, id="never by more than twice"),
