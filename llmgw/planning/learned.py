@@ -203,7 +203,7 @@ def published(learned: Learned, now: float) -> Learned:
 
 
 def raises(runs: Iterable[Run]) -> dict[Kind, float]:
-    """By what the host's memory of a kind of run is multiplied: what nine of ten stayed under, where that is over 1 by enough."""
+    """By what the host's memory of a kind of run is multiplied: what nine of ten stayed under, where that is more."""
     found: dict[Kind, list[float]] = {}
     for run in runs:
         if run.host is not None:
