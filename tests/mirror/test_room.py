@@ -43,5 +43,6 @@ async def test_control_sees_what_is_held_and_what_room_there_is(mirror: Any, ups
     assert [(h.key, h.state) for h in seen.holdings] == [("m/1", HoldingState.PRESENT)]
     assert seen.disk_free_bytes > 0
     assert len(seen.boot) == 16
-    assert seen.removed_bytes == 0
+    # At most the journal of the fetch that has ended, which goes the same way.
+    assert seen.removed_bytes < len(DATA)
     assert after.holdings == ()
