@@ -12,7 +12,7 @@ from llmgw.errors import OperatorError, Unreachable
 from llmgw.sources import hub_search
 from llmgw.sources.hub import Hub as Client
 from llmgw.sources.hub import TreeFile
-from llmgw.sources.hub_page import card, held, paragraph, related
+from llmgw.sources.hub_page import card, held, paragraph, related, shape_of
 from llmgw.sources.hub_search import Search, described, search
 from llmgw.sources.hub_sets import Kind, file_sets, quantisation
 from llmgw.sources.hub_text import first_paragraph, plain
@@ -210,6 +210,48 @@ def test_parts_are_one_set_and_what_is_no_model_is_told_apart():
     ]
     assert sets[3].bytes == 20
     assert sets[-1].kind is Kind.PICKLED
+
+
+def test_a_file_set_is_named_by_its_quantisation_where_that_names_no_other():
+    sets, _ = file_sets(tree("m-UD-Q4_K_M.gguf", "m-Q4_K_M.gguf", "m-q8_0.gguf", "m.gguf", "model.safetensors"))
+
+    assert sorted(each.added("org/m", sets) for each in sets) == [
+        "org/m",
+        "org/m/UD-Q4_K_M",
+        "org/m/m-Q4_K_M.gguf",
+        "org/m/m.gguf",
+        "org/m/q8_0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"tags": ["base_model:a/b", "base_model:quantized:a/b"]}, ("a/b", True)),
+        ({"tags": ["base_model:finetune:a/b"]}, ("a/b", False)),
+        ({"tags": ["base_model:quantized:c/d"], "cardData": {"base_model": ["a/b", "c/d"]}}, ("a/b", False)),
+        ({"baseModels": {"relation": "quantized", "models": [{"id": "a/b"}]}}, ("a/b", True)),
+        ({}, ("", False)),
+    ],
+)
+def test_what_a_model_was_made_of_is_said_in_several_places(entry, expected):
+    row = described({"id": "org/m", **entry})
+
+    assert row is not None
+    assert (row.base_model, row.quantised) == expected
+
+
+def test_the_weight_of_a_safetensors_model_is_of_its_own_files(hub, client):
+    config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 8}
+    files = {"model.safetensors": SMALL, "adapter_model.safetensors": SMALL, "config.json": json.dumps(config).encode()}
+    commit = hub.put("org/m", files)
+    holds = held(client, "org/m", commit)
+
+    shape = shape_of(client, "org/m", holds, holds.sets[0])
+
+    assert shape is not None
+    assert shape.weights is not None
+    assert shape.weights.total == 300_000
 
 
 @pytest.mark.parametrize(
