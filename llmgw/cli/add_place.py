@@ -12,6 +12,7 @@ from llmgw.errors import Refused
 from llmgw.planning.added import Draft, OnCards, ways_on_cards
 from llmgw.planning.context import LEAST_CONTEXT, most_context
 from llmgw.planning.machines import Machine
+from llmgw.planning.speed import VERY_SLOW_TPS, reply
 from llmgw.planning.speed import said as speed
 from llmgw.units import GIB, show_gib
 
@@ -57,7 +58,7 @@ def placed(draft: Draft, about: Free, context: int | None, *, cpu: bool) -> Adde
             why=f"{_better(draft, ways[0], about.host)}, and the {draft.engine} of their nodes is for CPUs or missing",
             do=f"give these nodes a {draft.engine} for cards, or have it on CPUs all the same: --cpu",
         )
-    return _on_cpus(draft, about, wanted, context, ways)
+    return _on_cpus(draft, about, wanted, context, ways, cpu=cpu)
 
 
 def _on_cards(draft: Draft, way: OnCards, wanted: int) -> Added:
@@ -80,7 +81,7 @@ def _on_cards(draft: Draft, way: OnCards, wanted: int) -> Added:
     return _added(draft, profile, way.context, wanted, gib, notes, [what], _cards(way), on_cards=True)
 
 
-def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: list[OnCards]) -> Added:
+def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: list[OnCards], *, cpu: bool) -> Added:
     host = about.host
     profile = draft.on_cpus(max(1, host.cores // 2) if host else UNKNOWN_CORES)
     most = wanted
@@ -107,6 +108,16 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
     }
     rate, basis = draft.cpu_speed(host)
     tps = f", at {speed(rate)} ({basis})" if rate else ""
+    if rate and rate < VERY_SLOW_TPS:
+        # Very slow is refused by `llmgw validate`, unless the file says that it is meant.
+        if not cpu:
+            raise Refused(
+                f"{draft.fields['name']} was not added to CPUs",
+                why=f"it would answer with {speed(rate)} ({basis}): {reply(rate)}",
+                do="add one with fewer bits or fewer active weights, or have it all the same: --cpu",
+            )
+        profile["min_tps"] = int(rate * 10) / 10 or round(rate * 0.9, 4)
+        notes["min_tps"] = f"very slow, and meant: {reply(rate)}"
     takes = f"{gib:g} GiB of memory and {count(cores, 'core')}"
     what = f"{_runs(draft)} on CPUs, with a context of {most} tokens, {takes}{tps}."
     if not about.known:

@@ -9,7 +9,7 @@ import msgspec
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start
 from llmgw.core.learning import Foretold
 from llmgw.core.preview import FieldChange, ModelChange, Preview
-from llmgw.planning.speed import said
+from llmgw.planning.speed import pace, reply, said
 from llmgw.units import show_gib
 
 LONGEST_VALUE = 60
@@ -77,7 +77,11 @@ def _model(model: ModelChange) -> Iterator[str]:
         yield f"    fetch   {fetch.name}/{fetch.version} from {fetch.source}"
     for start in model.starts:
         yield f"    start   {start.id} on {start.node}  {start.why}"
-    yield from (f"    expect  {_foretold(one)}" for one in model.estimates)
+    for one in model.estimates:
+        yield f"    expect  {_foretold(one)}"
+        if one.tps is not None and pace(one.tps):
+            yield f"            {reply(one.tps)}"
+    yield from (f"    note    {note}" for note in model.notes)
     for stop in model.stops:
         yield f"    stop    {stop.id} on {stop.node}  {stop.why}"
     yield from _held(model.held)

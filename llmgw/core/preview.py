@@ -12,10 +12,14 @@ from msgspec import Struct
 from llmgw.catalog import canonical
 from llmgw.catalog.fingerprint import Effect, effect_of
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
+from llmgw.core.beside import free_cards
 from llmgw.core.learning import Foretold, foretold
+from llmgw.core.machines import machines
+from llmgw.core.replicas import survey
 from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted, WantedModel
+from llmgw.planning.machines import Machine
 from llmgw_agent.protocol import split_id
 
 FORMAT_VERSION = "1.0"
@@ -56,6 +60,8 @@ class ModelChange(Struct, frozen=True):
     frozen: str = ""
     estimates: tuple[Foretold, ...] = ()
     """Of the first replica that starts of each profile."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know: cards that stay free and would do it faster."""
 
 
 class Preview(Struct, frozen=True):
@@ -105,7 +111,8 @@ def preview(base: Wanted | None, head: Wanted, course: Course, *, observed: str,
     """
     before = dict(base.models) if base else {}
     names = sorted({*before, *head.models, *_moved(course)})
-    changes = [_model(name, before.get(name), head.models.get(name), course) for name in names]
+    left = machines(survey(head, course.end, course.memory, 0.0), {c.class_: c.name for c in head.server.cards})
+    changes = [_model(name, before.get(name), head.models.get(name), course, left) for name in names]
     touched = tuple(c for c in changes if c.action != "none" or c.starts or c.stops or c.fetches or c.held or c.frozen)
     steps = tuple(step.actions for step in course.steps)
     guards = (Held("commit", why, stalled=True) for why in head.held)
@@ -140,7 +147,9 @@ def _subject(action: Action) -> str:
     return action.name if isinstance(action, Fetch | Remove) else split_id(action.id)[0]
 
 
-def _model(name: str, before: WantedModel | None, after: WantedModel | None, course: Course) -> ModelChange:
+def _model(
+    name: str, before: WantedModel | None, after: WantedModel | None, course: Course, left: tuple[Machine, ...]
+) -> ModelChange:
     mine = [a for step in course.steps for a in step.actions if _subject(a) == name]
     was, will = counts(before, {}), counts(after, {})
     fields = tuple(_fields(before, after)) if before and after else ()
@@ -161,6 +170,7 @@ def _model(name: str, before: WantedModel | None, after: WantedModel | None, cou
         tuple(h for h in course.held if h.model == name),
         after.frozen if after else "",
         tuple(_estimates(after, [a for a in mine if isinstance(a, Start)], course)) if after else (),
+        tuple(free_cards(after, {split_id(a.id)[1] for a in mine if isinstance(a, Start)}, left)) if after else (),
     )
 
 

@@ -156,10 +156,10 @@ def test_an_adapter_is_added_changed_and_taken_away(copy):
 
 
 def test_a_field_that_does_not_act_yet_is_said_to_be_planned(copy):
-    code, out, _ = copy.run("model", "set", "coder", "profiles.gpu.keep_within", "rack")
+    code, out, _ = copy.run("model", "set", "coder", "profiles.gpu.start_timeout", "auto")
 
     assert code == Exit.DONE
-    assert out.startswith("`profiles[0].keep_within` is planned: it is checked, and does not act yet.\n")
+    assert out.startswith("`profiles[0].start_timeout` is planned: it is checked, and does not act yet.\n")
 
 
 def test_another_source_under_the_same_version_is_refused(copy):
