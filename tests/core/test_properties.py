@@ -1,14 +1,22 @@
-"""What a pass never does, whatever it is shown."""
+"""What a pass never does, whatever it is shown: the rules of docs/decide.md, by their numbers.
+
+Rule 8, that a place which exists is found, is held against brute force in test_packing.py.
+Rule 11, that anything may be killed, is shown by simulated fleets whose control forgets
+everything (tests/sim) and by real processes (tests/e2e): there is no pass to ask.
+"""
 
 from collections import Counter
+from dataclasses import replace
 
 from fleets import L40S, NOW, SETTLED, model, node, profile, replica, wanting
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from never import still_referred_to
 
 from llmgw.core.actions import Start, Stop
 from llmgw.core.decide import decide
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Standing, survey
 from llmgw.core.simulate import after, course
@@ -114,7 +122,7 @@ def in_place(plan):
 
 
 @given(worlds())
-def test_a_stop_never_leaves_fewer_ready_than_asked_but_for_one_in_place(world):
+def test_rule_1_a_stop_never_leaves_fewer_ready_than_asked_but_for_one_in_place(world):
     wanted, seen = world
     plan = decide(wanted, seen, SETTLED, NOW)
     mine = survey(wanted, seen, SETTLED, NOW).of("m")
@@ -127,7 +135,7 @@ def test_a_stop_never_leaves_fewer_ready_than_asked_but_for_one_in_place(world):
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_in_which_things_were_seen_does_not_matter(world, dice):
+def test_rule_4_the_order_in_which_things_were_seen_does_not_matter(world, dice):
     wanted, seen = world
     nodes = [structs.replace(n, replicas=tuple(dice.sample(n.replicas, len(n.replicas)))) for n in seen.nodes]
     dice.shuffle(nodes)
@@ -153,7 +161,7 @@ def test_started_up_to_the_count_and_not_past_it(world):
 
 
 @given(worlds())
-def test_nothing_is_asked_of_a_node_that_does_not_report(world):
+def test_rule_5_nothing_is_asked_of_a_node_that_does_not_report(world):
     wanted, seen = world
     usable = {n.name for n in survey(wanted, seen, SETTLED, NOW).nodes.values() if n.standing is Standing.USABLE}
 
@@ -198,7 +206,7 @@ def test_of_two_as_good_the_one_that_serves_outlives_the_one_that_does_not(world
 
 
 @given(worlds())
-def test_claims_never_exceed_what_a_node_has(world):
+def test_rule_2_claims_never_exceed_what_a_node_has(world):
     wanted, seen = world
     fleet = survey(wanted, seen, SETTLED, NOW)
     plan = decide(wanted, seen, SETTLED, NOW)
@@ -217,7 +225,7 @@ def test_claims_never_exceed_what_a_node_has(world):
 
 
 @given(worlds())
-def test_no_card_is_given_to_two_and_none_that_is_taken_out_to_anybody(world):
+def test_rule_2_no_card_is_given_to_two_and_none_that_is_taken_out_to_anybody(world):
     wanted, seen = world
     fleet = survey(wanted, seen, SETTLED, NOW)
     plan = decide(wanted, seen, SETTLED, NOW)
@@ -250,7 +258,7 @@ def test_what_keeps_apart_is_never_put_beside_what_it_keeps_from(world):
 
 
 @given(worlds())
-def test_whatever_is_not_done_is_said(world):
+def test_rule_7_whatever_is_not_done_is_said(world):
     wanted, seen = world
     plan = decide(wanted, seen, SETTLED, NOW)
     m = wanted.models["m"].model
@@ -284,7 +292,7 @@ def test_the_whole_names_every_replica_that_is_there_and_none_twice(world):
 
 
 @given(worlds())
-def test_a_plan_that_comes_true_tends_to_the_empty_plan(world):
+def test_rule_3_a_plan_that_comes_true_tends_to_the_empty_plan(world):
     wanted, seen = world
 
     ended = course(wanted, seen, SETTLED, NOW)
@@ -294,7 +302,7 @@ def test_a_plan_that_comes_true_tends_to_the_empty_plan(world):
 
 
 @given(worlds())
-def test_a_settled_fleet_stays_settled(world):
+def test_rule_3_a_settled_fleet_stays_settled(world):
     wanted, seen = world
     ended = course(wanted, seen, SETTLED, NOW)
     later = NOW + 100_000.0
@@ -303,3 +311,85 @@ def test_a_settled_fleet_stays_settled(world):
 
     assert first.empty
     assert again.empty
+
+
+VERSIONS = ("1", "2", "3")
+
+
+@given(
+    asked=st.sampled_from(VERSIONS),
+    running=st.lists(st.tuples(st.sampled_from(VERSIONS), st.sampled_from(list(Phase))), max_size=3),
+    held=st.sets(st.sampled_from(VERSIONS)),
+    age=st.sampled_from([1.0, SILENT_AFTER_S + 1, 700.0]),
+    purged=st.booleans(),
+    complete=st.booleans(),
+)
+def test_rule_6_no_weights_are_removed_that_anything_refers_to(asked, running, held, age, purged, complete):
+    of = model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": asked})
+    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
+    wanted = replace(
+        wanting(of, nodes=["n1"], mirror=mirror, complete=complete), purged=frozenset({"m"} if purged else ())
+    )
+    there = [replica(f"m/cpu/{n}", of, phase, version=f"m/{v}") for n, (v, phase) in enumerate(running)]
+    holdings = MirrorSeen(tuple(Holding("m", v, HoldingState.PRESENT) for v in sorted(held)))
+    seen = Observed((node("n1", *there, age_s=age),), holdings)
+    long_ago = structs.replace(SETTLED, unreferenced={f"m/{v}": 1.0 for v in VERSIONS})
+
+    plan = decide(wanted, seen, long_ago, NOW)
+
+    assert list(still_referred_to(wanted, survey(wanted, seen, long_ago, NOW), plan)) == []
+
+
+@given(worlds())
+def test_rule_9_what_a_plan_says_first_is_what_the_next_pass_does(world):
+    # The rest of what it says is shown by the one before it: each step is a pass over what the last one made.
+    wanted, seen = world
+    said = course(wanted, seen, SETTLED, NOW)
+    done = decide(wanted, seen, SETTLED, NOW)
+
+    assert not done.actions or said.steps[0].actions == done.actions
+
+
+@given(worlds(), st.sampled_from([{"description": "other words"}, {"aliases": ("other",)}, {"context_length": 8192}]))
+def test_rule_10_what_is_not_in_a_change_does_not_move_and_words_move_nothing(world, change):
+    wanted, seen = world
+    other = model("other", cpu=1, **{"class": "guaranteed"})
+    beside = replica("other/cpu/0", other, claim=Claim(GIB // 4, 0))
+    first, *rest = seen.nodes
+    seen = Observed((structs.replace(first, age_s=1.0, replicas=(*first.replicas, beside)), *rest))
+    nodes = [{"name": n.name, "address": n.address} for n in wanted.server.nodes]
+    of = wanted.models["m"].model
+    before = decide(wanting(of, other, nodes=nodes), seen, SETTLED, NOW)
+    after_it = decide(wanting(of.model_copy(update=change), other, nodes=nodes), seen, SETTLED, NOW)
+
+    assert [a for a in after_it.actions if a.id.startswith("other/")] == []
+    assert "context_length" in change or after_it.actions == before.actions
+
+
+@given(
+    worlds(),
+    st.sampled_from([0, 1, 1 << 60]),
+    st.sampled_from([-1e12, 0.0, 1e300]),
+    st.sampled_from(list(Phase)),
+    st.sampled_from(["", "x" * 1000, "\x00"]),
+)
+def test_rule_12_what_is_odd_about_one_model_changes_nothing_of_another(world, number, age_s, phase, words):
+    wanted, seen = world
+    odd = replica(
+        "odd/cpu/0",
+        model("odd", cpu=1),
+        phase,
+        generation=number,
+        attempts=number,
+        age_s=age_s,
+        fingerprint=words,
+        version=words,
+        claim=Claim(0, 0),
+    )
+    first, *rest = seen.nodes
+    beside = Observed((structs.replace(first, replicas=(*first.replicas, odd)), *rest))
+
+    def mine(plan):
+        return [a for a in plan.actions if a.id.startswith("m/")], [h for h in plan.held if h.model == "m"]
+
+    assert mine(decide(wanted, beside, SETTLED, NOW)) == mine(decide(wanted, seen, SETTLED, NOW))
