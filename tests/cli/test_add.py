@@ -550,6 +550,21 @@ def test_a_model_that_sees_is_taken_with_its_projector(desk, hub):
     assert len(lock(desk, "m").files) == 2
 
 
+def test_what_would_be_very_slow_on_cpus_is_added_to_them_on_purpose_only(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": Sized(gguf_header(BIG), 20_000_000_000)})
+    seen(fleets.node("n1", cards=0, memory_gib=64), fleets.node("n2", cards=0, memory_gib=64))
+
+    code, _, err = desk.run("model", "add", REPO, "--name", "m", "--context", "4096")
+
+    assert code == Exit.REFUSED
+    assert "~1.4 tok/s, very slow (memory assumed to give 40 GB/s): a reply of 500 tokens takes about 6 minutes" in err
+    assert desk.clean()
+
+    assert desk.run("model", "add", REPO, "--name", "m", "--context", "4096", "--cpu")[0] == Exit.DONE
+    assert "min_tps: 1.3" in desk.text("catalog/m.yaml")
+    assert run(["validate", str(desk.root)]) == Exit.DONE
+
+
 def test_cards_are_called_as_the_fleet_calls_them(desk, seen, hub):
     hub.put(REPO, {"m.gguf": SMALL})
     desk.git.commit({"server.yaml": SERVER + b"cards: [{name: big, class: l40s-48g}]\n"}, "named")
