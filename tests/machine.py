@@ -160,8 +160,8 @@ class Machine:
 
     def obey(self, orders: Orders, now: float, luck: Luck) -> None:
         """What is ordered and not there begins, what is there and not ordered ends."""
-        if (orders.epoch, orders.seq) < self.obeyed:
-            return  # they are older than what it has obeyed
+        if (orders.epoch, orders.seq) <= self.obeyed:
+            return  # they are what it has obeyed, or older
         self.obeyed = (orders.epoch, orders.seq)
         asked = {(r.id, r.generation): r for r in orders.replicas}
         for key, order in asked.items():

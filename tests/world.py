@@ -124,7 +124,7 @@ class World:
 
     def _send(self, m: Machine, orders: Orders) -> None:
         """Orders come at once, after the next ones, or never."""
-        if orders.epoch < m.obeyed[0]:
+        if m.last and orders.epoch < m.last.obeyed[0]:
             self.wrong.append(f"{m.name} is sent a lower epoch than it has obeyed")
         now, m.late = [m.late] if m.late else [], None
         if self.luck.odds(0.1):

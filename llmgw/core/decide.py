@@ -23,7 +23,7 @@ from llmgw.core.headroom import headroom
 from llmgw.core.learning import taught
 from llmgw.core.memory import Failures, Memory, Placement, Scale
 from llmgw.core.needs import Need, Spot
-from llmgw.core.observed import Observed
+from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import Fleet, Replica, survey
 from llmgw.core.rooms import Rooms
 from llmgw.core.seats import counts
@@ -52,7 +52,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     wanted = taught(wanted, memory.learned.published)
     if not fleet.settled:
         return _waiting(wanted, fleet, memory, now)
-    memory = structs.replace(memory, settled=True, epoch=memory.epoch or _next_epoch(seen))
+    memory = structs.replace(memory, settled=True, epoch=_epoch(seen, memory))
 
     # 6. Artifacts come early, since a replica is placed only when its weights can be had.
     weights = artifacts(wanted, seen, fleet, memory, now)
@@ -101,7 +101,19 @@ def _waiting(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> Plan:
     return Plan((), held, memory.placements, memory, settled=False)
 
 
-def _next_epoch(seen: Observed) -> int:
+def _epoch(seen: Observed, memory: Memory) -> int:
+    """Of all orders from now on. It is raised where a node has obeyed what this control never said.
+
+    A node that was lost while control started may have heard a later control than any that
+    reported then: it refuses what is before that, and takes the same numbers for obeyed.
+    """
+
+    def ahead(node: NodeSeen) -> bool:
+        sent = memory.sent.get(node.name)
+        return node.obeyed > (memory.epoch, sent.seq if sent else node.obeyed[1])
+
+    if memory.epoch and not any(map(ahead, seen.nodes)):
+        return memory.epoch
     return 1 + max((n.obeyed[0] for n in seen.nodes), default=0)
 
 

@@ -65,6 +65,16 @@ def test_a_node_that_was_taken_out_and_put_back_is_told_more_than_it_has_obeyed(
     assert orders["n1"].seq == 4
 
 
+@pytest.mark.parametrize("obeyed", [(3, 1), (1, 9)], ids=["a later epoch", "numbers of this one that were never given"])
+def test_a_node_that_heard_another_control_meanwhile_is_spoken_to_after_it(obeyed):
+    # It was lost while this control started, and its agent refuses, or takes for obeyed, what is not after that.
+    _, memory = ordered([model(cpu=1)], node("n1"), node("n2"))
+
+    orders, _ = ordered([model(cpu=1)], node("n1", obeyed=obeyed), node("n2"), memory=memory)
+
+    assert {o.epoch for o in orders.values()} == {obeyed[0] + 1}
+
+
 def test_a_start_that_was_sent_and_not_seen_is_sent_again_under_the_same_id():
     of = model(cpu=1)
     first, memory = ordered([of], node("n1"), node("n2"))
