@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "llmgw").rglob("*.py"), *(ROOT / "agent/llmgw_agent").rglob("*.py")])
 PURE = [p for p in SOURCES if p.relative_to(ROOT).parts[:2] in {("llmgw", d) for d in ("core", "planning", "catalog")}]
-SHARED = {"protocol", "errors", "log", "fetch", "durable", "process"}
+SHARED = {"protocol", "errors", "log", "fetch", "durable", "process", "probe"}
 """What of the agent llmgw may import: docs/decisions/0001."""
 WORLDLY = {
     *("time", "datetime", "os", "io", "pathlib", "shutil", "tempfile", "socket", "ssl", "subprocess", "threading"),

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection
 from msgspec import structs
 
 from llmgw_agent.probe import bandwidth, engines, gpu, holders, host
-from llmgw_agent.process import boot_id
 from llmgw_agent.protocol import ForeignProcess, InstalledEngine, Inventory
 from llmgw_agent.settings import Settings
 from llmgw_agent.tree import Usage
@@ -92,7 +91,7 @@ class Machine:
         """Once, when whatever starts with the machine has started: it is a second of all cores."""
         await asyncio.sleep(self._settings.pace.measure_memory_after_s)
         try:
-            self._rates = await asyncio.to_thread(bandwidth.measured, self._rates_file, boot_id())
+            self._rates = await asyncio.to_thread(bandwidth.measured, self._rates_file)
         except OSError as e:
             LOG.warning("how fast memory is read could not be measured", extra={"why": str(e)})
         self._changed()

@@ -27,7 +27,6 @@ from llmgw.planning.machines import Machine
 from llmgw.units import parse_bytes
 from llmgw_agent.probe import bandwidth, engines, gpu, host
 from llmgw_agent.probe.card_class import card_class
-from llmgw_agent.process import boot_id
 from llmgw_agent.protocol import Card, InstalledEngine, Inventory
 
 MOST_CARDS = 64
@@ -135,7 +134,7 @@ def _rates() -> bandwidth.Rates | None:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llmgw"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return bandwidth.measured(folder / "bandwidth.json", boot_id())
+        return bandwidth.measured(folder / "bandwidth.json")
     except (OSError, RuntimeError):
         # A home that is not there, or not to be written: it is measured and not kept.
         return bandwidth.measure()

@@ -21,6 +21,7 @@ import psutil
 from msgspec import Struct
 
 from llmgw_agent import durable
+from llmgw_agent.process import boot_id
 
 LEAST_BYTES = 256 << 20
 """Less than this, or than `CACHES` times the last-level cache, would be read from the cache."""
@@ -80,15 +81,15 @@ def kept(file: Path) -> Rates | None:
     return found.rates if found is not None else None
 
 
-def measured(file: Path, boot: str, take: Callable[[], Rates | None] = measure) -> Rates | None:
+def measured(file: Path, boot: str = "", take: Callable[[], Rates | None] = measure) -> Rates | None:
     """The rates of this machine: measured once a boot, and never less than what was measured before.
 
     Args:
         file: where they are kept.
-        boot: the machine's boot id.
+        boot: the boot it is measured in. Empty: this one.
         take: measures now.
     """
-    before = _read(file)
+    before, boot = _read(file), boot or boot_id()
     if before is not None and before.boot == boot:
         return before.rates
     found = take()
