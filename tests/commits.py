@@ -131,7 +131,7 @@ class Repository:
             for name, rack in RACKS.items()
             if name != self.left_out
         ]
-        quotas = [{"owner": "us", "replicas": self.quota}, {"class": "opportunistic", "memory_gib": 4}]
+        quotas = [{"owner": "us", "replicas": self.quota}, {"class": "opportunistic", "memory_gib": 5}]
         models = list(self._models())
         wanted = wanting(
             *models, nodes=nodes, mirror=MIRROR, node_grace="5m", complete=self.readable, policy={"quotas": quotas}
