@@ -10,7 +10,7 @@ from bench.fidelity.points import Point, points, published, shape_rows
 from bench.fidelity.rows import Line, relative, said, spread
 from llmgw.planning.cards import Card, find
 from llmgw.planning.shape import ModelShape, WeightBytes
-from llmgw.planning.speed import CardSpeed, calibrated, card_tps, class_of, cpu_tps
+from llmgw.planning.speed import CardSpeed, calibrated, card_tps, class_of, cpu_tps, prefill_tps
 from llmgw.planning.weights import measured
 
 SEED_ROWS = 8
@@ -62,6 +62,7 @@ def card_lines() -> Iterator[Line]:
         middle <= 8 and most <= 35,
         flat=said(flat, "%"),
     )
+    yield _prompts()
     groups = defaultdict(list)
     for point, run in runs:
         groups[point["hardware"], point["engine"]].append((point, run))
@@ -78,6 +79,19 @@ def card_lines() -> Iterator[Line]:
         said(errors, "%"),
         middle <= 6 and most <= 15,
     )
+
+
+def _prompts() -> Line:
+    """Prompts at the start of a context, on one card: one figure of the card is all there is."""
+    errors = []
+    for point in points():
+        first = point["kind"] == "prefill" and point["depth_tokens"] in ("", "0")
+        alone = first and point["n_devices"] == "1" and point["weights_bytes"]
+        run = _run(point) if alone and point["metric"] == "tok_s" else None
+        if run is not None and (found := prefill_tps(run[0], int(point["weights_bytes"]), run[1])):
+            errors.append(relative(found, point.value))
+    most = max(map(abs, errors), default=0.0)
+    return Line("prompts on cards that were measured", "±35 %, all", len(errors), said(errors, "%"), most <= 35)
 
 
 def _alone(point: Point) -> bool:

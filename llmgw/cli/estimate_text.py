@@ -13,7 +13,7 @@ from llmgw.planning.fit import Short, shortages
 from llmgw.planning.learned import Margin
 from llmgw.planning.shape import ModelShape
 from llmgw.planning.speed import reply, said
-from llmgw.planning.ways import State, Way
+from llmgw.planning.way import State, Way
 from llmgw.units import GIB, MIB, show_duration
 
 SHOWN = 12
@@ -57,6 +57,7 @@ def _way(way: Way) -> dict[str, Any]:
         "tps": None if way.tps is None else round(way.tps, 2),
         "pace": way.pace,
         "speed_basis": way.speed_basis,
+        "prefill_tps": None if way.prefill_tps is None else round(way.prefill_tps, 1),
         "load_s": None if way.load_s is None else round(way.load_s, 1),
         "short": [{"where": s.where, "missing_bytes": s.missing} for s in way.short],
         "problems": list(way.problems),

@@ -15,7 +15,8 @@ from llmgw.planning.machines import Machine
 from llmgw.planning.need import Files
 from llmgw.planning.shape import ModelShape
 from llmgw.planning.speed import pace
-from llmgw.planning.ways import State, Way, Wish, ways
+from llmgw.planning.way import State, Way
+from llmgw.planning.ways import Wish, ways
 from llmgw.sources.hub_sets import FileSet, Kind
 from llmgw.sources.hub_text import plain
 

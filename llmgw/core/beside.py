@@ -11,7 +11,8 @@ from llmgw.planning.claim import options_of
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.machines import Machine
 from llmgw.planning.speed import said
-from llmgw.planning.ways import State, Wish, ways
+from llmgw.planning.way import State
+from llmgw.planning.ways import Wish, ways
 
 
 def free_cards(entry: WantedModel, profiles: Iterable[str], machines: Iterable[Machine]) -> Iterator[str]:

@@ -31,6 +31,9 @@ class Card:
     bf16: bool
     shared: bool
     """Whether its memory is the machine's."""
+    prefill_tflops: float | None = None
+    """10^12 operations a second that a prompt of a model of eight thousand million weights was seen to come to.
+    None: nobody has measured it."""
 
     @property
     def usable_bytes(self) -> int | None:
@@ -90,6 +93,7 @@ def cards() -> tuple[Card, ...]:
             row["fp8"],
             row["bf16"] == "yes",
             row["shared_memory"] == "yes",
+            float(row["prefill_tflops"]) if row["prefill_tflops"] else None,
         )
         for row in rows("cards")
     )

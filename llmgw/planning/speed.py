@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from llmgw.planning.cards import Card
+from llmgw.planning.file_types import parts
 from llmgw.planning.kv import cells, kv_bytes
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.shape import ModelShape
@@ -144,6 +145,27 @@ def card_tps(
     if host_bytes:
         step_s += host_bytes / (host_gbs * GB)
     return requests / step_s if step_s > 0 else None
+
+
+def active_count(shape: ModelShape, file_bytes: int) -> int:
+    """How many weights a token of a prompt is computed with: of experts those it goes to."""
+    used = min(shape.experts_used / shape.experts, 1.0) if shape.experts else 0.0
+    body = sum(part.count * (used if part.role.startswith("experts") else 1.0) for part in parts(shape))
+    ends = 1 if measured(shape, file_bytes).tied else 2
+    return round(body + ends * shape.vocabulary * shape.embedding)
+
+
+def prefill_tps(shape: ModelShape, file_bytes: int, card: Card) -> float | None:
+    """Tokens a second of a prompt on a card, which is bound by arithmetic; None where nobody has measured the card.
+
+    Args:
+        shape: of the model, all of which is on the card.
+        file_bytes: of all its parts.
+        card: of its kind.
+    """
+    if card.prefill_tflops is None or not shape.known:
+        return None
+    return card.prefill_tflops * 1e12 / (2 * active_count(shape, file_bytes))
 
 
 ALL_REDUCE_S = 60e-6

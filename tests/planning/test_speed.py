@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from bench.fidelity.points import headers
 from bench.fidelity.speeds import card_lines, cpu_lines
 from llmgw.planning.cards import find
+from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.speed import (
     NVIDIA,
     calibrated,
@@ -16,9 +17,13 @@ from llmgw.planning.speed import (
     cpu_read_gbs,
     cpu_threads,
     cpu_tps,
+    host_read_bytes,
     load_s,
+    prefill_tps,
     read_bytes,
+    reply,
     said,
+    tensor_split_tps,
 )
 from llmgw.units import GIB
 
@@ -112,6 +117,39 @@ def test_the_run_that_was_measured_comes_out_as_it_was(measured):
     own = calibrated(DENSE, 5 * GIB, NVIDIA, bandwidth_gbs=1008, depth=512, measured_tps=measured)
 
     assert card_tps(DENSE, 5 * GIB, own, bandwidth_gbs=1008, depth=512) == pytest.approx(measured, rel=0.01)
+
+
+def test_a_prompt_is_bound_by_what_its_card_computes_with_the_weights_that_take_part():
+    card = find("RTX 4090")
+
+    assert prefill_tps(DENSE, 5 * GIB, card) == pytest.approx(6899, rel=0.02)
+    assert prefill_tps(MOE, 18 * GIB, card) > 2 * prefill_tps(DENSE, 5 * GIB, card)
+    assert prefill_tps(DENSE, 5 * GIB, find("Tesla P40")) is None
+
+
+def test_a_reply_is_said_in_seconds_or_in_minutes():
+    assert reply(10.0) == "a reply of 500 tokens takes about 50 seconds"
+    assert reply(2.0) == "a reply of 500 tokens takes about 4 minutes"
+    assert reply(500.0) == "a reply of 500 tokens takes about 1 second"
+
+
+def test_cards_that_split_tensors_read_their_parts_at_the_same_time():
+    one, two, four = (tensor_split_tps(DENSE, 5 * GIB, NVIDIA, bandwidth_gbs=936, cards=n) for n in (1, 2, 4))
+
+    assert one < two < 2 * one
+    assert two < four < 2 * two
+    assert tensor_split_tps(DENSE, 5 * GIB, NVIDIA, bandwidth_gbs=0, cards=2) is None
+
+
+def test_layers_and_experts_that_stay_with_the_host_are_read_there():
+    everything = host_read_bytes(DENSE, 5 * GIB, LlamaOptions(gpu_layers=0))
+    half = host_read_bytes(DENSE, 5 * GIB, LlamaOptions(gpu_layers=17))
+    experts = host_read_bytes(MOE, 18 * GIB, LlamaOptions(cpu_moe=48))
+
+    assert everything == pytest.approx(read_bytes(DENSE, 5 * GIB), rel=1e-4)
+    assert half == pytest.approx(everything / 2, rel=0.1)
+    assert experts < 0.1 * sum(MOE.weights.experts)
+    assert host_read_bytes(DENSE, 5 * GIB, LlamaOptions()) == 0
 
 
 def test_cards_have_their_class():

@@ -19,7 +19,8 @@ from llmgw.planning.machines import Cards, EngineHere, Machine
 from llmgw.planning.need import Files, need
 from llmgw.planning.shape import ModelShape, WeightBytes, to_facts
 from llmgw.planning.speed import NVIDIA, calibrated
-from llmgw.planning.ways import State, Wish, ways
+from llmgw.planning.way import State
+from llmgw.planning.ways import Wish, ways
 from llmgw.units import GIB
 
 DENSE, EXPERTS = headers()["llama31-8b-q4k"], headers()["qwen3-30b-a3b-q4k"]
