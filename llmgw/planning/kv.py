@@ -66,14 +66,3 @@ def state_bytes(shape: ModelShape, options: LlamaOptions) -> tuple[int, ...]:
     """Recurrent states of each layer: per slot, whatever its context."""
     each = shape.state_bytes * options.parallel * (1 + options.draft_tokens)
     return tuple(each if recurrent else 0 for recurrent in shape.recurrent)
-
-
-def kv_bytes_per_token(shape: ModelShape, options: LlamaOptions) -> int:
-    """What one token more costs, where no window bounds it: in layers that look at everything."""
-    key, value = (by_name()[kind.upper()].bytes_each for kind in (options.kv_type_k, options.kv_type_v))
-    open_heads = sum(
-        heads
-        for layer, heads in enumerate(shape.kv_heads)
-        if options.swa_full or not (shape.windowed and shape.windowed[layer])
-    )
-    return round(open_heads * (shape.key_length * key + shape.value_length * value))
