@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import llmgw
 from llmgw.catalog import schema
 from llmgw.cli.program import called
 from llmgw.errors import Refused
@@ -80,6 +83,7 @@ file in `catalog/` is a model. Nothing else is changed by hand.
 | stop a model and keep it | write `state: stopped` in its file, and commit |
 | see what a change would do | `llmgw plan` |
 | see what is | `llmgw status`, or the branch `llmgw/status/{cluster}` |
+| have every commit checked first | `git config core.hooksPath hooks` |
 
 `schema/` is for editors; `llmgw schema --write` renews it after an update of llmgw.
 No secret belongs in here: keys are written down by their hash.
@@ -105,9 +109,36 @@ _EDITOR = {
 _EXTENSIONS = {"recommendations": ["redhat.vscode-yaml"]}
 
 
-def files(cluster: str) -> dict[str, str]:
+CI = {
+    "github": (".github/workflows/llmgw.yml", "github.yml"),
+    "gitea": (".gitea/workflows/llmgw.yml", "gitea.yml"),
+    "gitlab": (".gitlab-ci.yml", "gitlab.yml"),
+}
+"""Where each server looks for its jobs, and which file of hooks/ci that is. Forgejo reads Gitea's."""
+
+
+class Ci(StrEnum):
+    """The git server whose CI plans pull requests."""
+
+    GITHUB = "github"
+    GITEA = "gitea"
+    GITLAB = "gitlab"
+    NONE = "none"
+
+
+def hook(name: str) -> str:
+    """A file of hooks/: beside the package in a checkout, inside it when installed."""
+    package = Path(llmgw.__file__).parent
+    root = next(p for p in (package / "hooks", package.parent / "hooks") if p.is_dir())
+    return (root / name).read_text(encoding="utf-8")
+
+
+def files(cluster: str, ci: Iterable[Ci] = (Ci.GITHUB,)) -> dict[str, str]:
     """Every file of a new fleet repository, by path."""
+    jobs = (CI[name] for name in ci if name is not Ci.NONE)
     return {
+        **{path: hook(f"ci/{name}") for path, name in jobs},
+        "hooks/pre-commit": hook("pre-commit"),
         ".gitignore": _IGNORED,
         ".vscode/extensions.json": _pretty(_EXTENSIONS),
         ".vscode/settings.json": _pretty(_EDITOR),
@@ -120,6 +151,9 @@ def files(cluster: str) -> dict[str, str]:
 
 def init(
     directory: Annotated[Path, typer.Argument(help="A new directory, or one with nothing but .git in it.")],
+    ci: Annotated[
+        list[Ci] | None, typer.Option(help="Whose CI says in a pull request what it would do; else GitHub's.")
+    ] = None,
 ) -> None:
     """Write a new fleet repository that is valid as it stands."""
     try:
@@ -128,10 +162,12 @@ def init(
         if there:
             shown = ", ".join(there[:3])
             raise Refused(f"{directory} is not empty", why=f"it has {shown} in it", do="name a new directory")
-        for name, text in files("home").items():
+        for name, text in files("home", ci or (Ci.GITHUB,)).items():
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+            if text.startswith("#!"):
+                path.chmod(0o755)
     except OSError as e:
         raise Refused(f"{directory} was not written", why=str(e.strerror), do="name another directory") from None
     print(f"wrote a fleet of one machine and one small model to {directory}")

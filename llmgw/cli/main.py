@@ -36,6 +36,9 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("validate",): Command("validate", "validate", "Check every file of a fleet repository."),
     ("lock",): Command("lock", "lock", "Write down what each source is: its commit, files and sums."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
+    ("comment",): Command("comment", "comment", "Write a plan into its pull request, in CI."),
+    ("hook", "pre-receive"): Command("hook", "pre_receive", "Refuse a push that breaks the fleet."),
+    ("hook", "post-receive"): Command("hook", "post_receive", "Have control look at once after a push."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
     ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),
     ("explore",): Command("explore", "explore", "Search a hub for models that this fleet could run."),
@@ -70,6 +73,7 @@ GROUPS = {
     "node": "Edit a node in the working copy.",
     "mirror": "The mirror.",
     "key": "Keys.",
+    "hook": "What a git server calls at a push.",
 }
 
 

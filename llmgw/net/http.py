@@ -56,6 +56,7 @@ class Client:
         key_file: Path | None = None,
         ca_file: Path | None = None,
         timeout_s: float = 10.0,
+        from_environment: bool = False,
     ) -> None:
         """Make no connection yet.
 
@@ -65,13 +66,14 @@ class Client:
             key_file: holds the bearer key.
             ca_file: holds the certificates to trust in place of the system's.
             timeout_s: of connecting, and of each read and write.
+            from_environment: whether it is somebody else's server, and may lie behind a proxy.
 
         Raises:
             Refused: the certificates cannot be read.
         """
         self.base, self.name, self._key_file = base.rstrip("/"), name, key_file
-        # No proxy from the environment: these are machines of one fleet.
-        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=_trust(name, ca_file))
+        # No proxy from the environment where these are machines of one fleet.
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=from_environment, verify=_trust(name, ca_file))
 
     async def __aenter__(self) -> Self:
         return self
