@@ -262,6 +262,7 @@ class Control:
         routes.add_post("/gateway/v1/demand", self._for(Role.GATEWAY, lambda r, c: self._tables.demand(r, c.name)))
         routes.add_post("/hooks/git", self._hooks.pushed)
         routes.add_get("/v1/health", self._operators.health)
+        routes.add_get("/metrics", self._for(Role.OPERATOR, lambda r, _: self._operators.metrics(r)))
         routes.add_get("/v1/status", self._for(Role.OPERATOR, lambda r, _: self._operators.status(r)))
         routes.add_get("/v1/figures/{model}", self._for(Role.OPERATOR, lambda r, _: self._operators.figures(r)))
         routes.add_get("/v1/seen", self._for(Role.OPERATOR, lambda r, _: self._operators.seen(r)))

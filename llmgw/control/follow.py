@@ -83,6 +83,8 @@ class Follower:
         self._last = last
         self._failures = 0
         """Looks in a row that failed."""
+        self.failures = 0
+        """Looks that failed, since this process began."""
         self._asked_s = 0.0
         """How long the server asked to be left alone."""
         self._guard = Guard("a look at the repository")
@@ -158,6 +160,7 @@ class Follower:
 
     def _failed(self, error: OperatorError) -> None:
         self._failures += 1
+        self.failures += 1
         self._asked_s = (error.after_s or 0.0) if isinstance(error, Throttled) else 0.0
         if str(error) != self._away:
             log.warning("the repository cannot be read; what was wanted still is: %s", error.sentence)

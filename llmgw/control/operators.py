@@ -10,6 +10,7 @@ from llmgw import __version__
 from llmgw.catalog import canonical
 from llmgw.control.follow import Follower
 from llmgw.control.loop import Loop
+from llmgw.control.metrics import CONTENT_TYPE_LATEST, Figures, exposition
 from llmgw.control.writer import Writer
 from llmgw.core.live import Live, SeenNow, figures, specs, without_keys
 from llmgw.net.answers import refusal
@@ -45,6 +46,14 @@ class Operators:
         mine = (*loop.trouble, self._follower.trouble, self._writer.trouble, *loop.reports.trouble())
         trouble = tuple(t for t in mine if t)
         return _json(Live(now, loop.plan.held if loop.plan else (), without_keys(seen), trouble))
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The same as numbers."""
+        loop, now = self._loop, self._loop.now()
+        wanted, seen = (loop.followed.wanted if loop.followed else None), loop.observe()
+        said = loop.status(wanted, seen, loop.plan, now) if wanted is not None and loop.plan is not None else None
+        figures = Figures(wanted, seen, loop.plan, said, now, self._follower.failures, self._writer.failures)
+        return web.Response(body=exposition(figures), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def seen(self, _request: web.Request) -> web.Response:
         """What a plan is made of."""

@@ -84,6 +84,8 @@ class Writer:
         self._foreign = ""
         """Who else writes the branch, as a problem. Empty: nobody, at the last look."""
         self._refused = ""
+        self.failures = 0
+        """Commits and looks that could not be made, since this process began."""
         self._guard = Guard("a commit of the status")
         self._now, self._monotonic = now, monotonic
         self._offer: _Offer | None = None
@@ -191,6 +193,7 @@ class Writer:
         return True
 
     def _cannot(self, error: OperatorError) -> bool:
+        self.failures += 1
         if str(error) != self._refused:
             log.warning("the status could not be committed: %s", error.sentence)
         self._refused = str(error)
