@@ -123,7 +123,7 @@ def still_referred_to(wanted: Wanted, fleet: Fleet, plan: Plan) -> Iterator[str]
 
 
 def over_quota(wanted: Wanted, fleet: Fleet, plan: Plan) -> Iterator[str]:
-    """What is started keeps every quota it falls under."""
+    """What is started keeps every quota it falls under. What a lost node had is replaced, and not counted twice."""
     for quota in wanted.server.policy.quotas:
         under = {
             name
@@ -131,7 +131,7 @@ def over_quota(wanted: Wanted, fleet: Fleet, plan: Plan) -> Iterator[str]:
             if quota.owner in (None, entry.model.owner) and quota.class_ in (None, entry.model.class_)
         }
         new = [p.claim for p in placed(plan) if split_id(p.id)[0] in under]
-        claims = [*new, *(r.claim for r in running(fleet) if r.model in under)]
+        claims = [*new, *(r.claim for r in running(fleet) if r.model in under and r.standing is not Standing.LOST)]
         memory = sum(c.memory_bytes for c in claims) / GIB
         has = {quota.replicas: len(claims), quota.cards: sum(c.cards for c in claims), quota.memory_gib: memory}
         if new and any(most is not None and n > most for most, n in has.items()):

@@ -9,7 +9,7 @@ from llmgw.catalog.model import Model
 from llmgw.catalog.policy import Quota
 from llmgw.core.actions import Held
 from llmgw.core.needs import Need, ask_of
-from llmgw.core.replicas import Fleet
+from llmgw.core.replicas import Fleet, Standing
 from llmgw.core.wanted import Wanted
 from llmgw.units import GIB, show_gib
 from llmgw_agent.protocol import Phase
@@ -58,7 +58,8 @@ class Quotas:
             entry = wanted.models.get(name)
             mine = [used for used in self._used if entry and used.covers(entry.model)]
             for replica in replicas if mine else ():
-                if replica.phase is not Phase.FAILED:
+                # What is on a node that is past its grace is replaced elsewhere, and takes nothing twice.
+                if replica.phase is not Phase.FAILED and replica.standing is not Standing.LOST:
                     taken = Counter(cards=replica.claim.cards, memory=replica.claim.memory_bytes, replicas=1)
                     for used in mine:
                         used.has += taken

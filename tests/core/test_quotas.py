@@ -49,6 +49,18 @@ def test_cards_are_counted_as_each_replica_takes_them():
     assert "4 of 5 cards are taken, and it takes 2" in plan.held[0].reason
 
 
+def test_what_a_lost_node_had_is_replaced_within_the_same_quota():
+    m = owned("m", replicas=2)
+    claim = Claim(2 * GIB, 1)
+    n1 = node("n1", replica("m/cpu/0", m, claim=claim), age_s=10_000)
+    seen = Observed((n1, node("n2", replica("m/cpu/1", m, claim=claim))))
+    quotas = [{"owner": "ana", "replicas": 2}]
+
+    plan = decide(wanting(m, nodes=["n1", "n2"], policy={"quotas": quotas}), seen, SETTLED, NOW)
+
+    assert ("n2" in {a.node for a in plan.actions}, plan.held) == (True, ())
+
+
 def test_what_runs_counts_and_what_failed_does_not():
     m = owned("m", replicas=3)
     claim = Claim(2 * GIB, 1)
