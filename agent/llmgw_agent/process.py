@@ -74,9 +74,13 @@ def marked(prefix: str) -> dict[int, str]:
         if not name.isdigit():
             continue
         with suppress(OSError):
-            for word in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                if word.startswith(start):
-                    found[int(name)] = word.partition(b"=")[2].decode(errors="replace")
+            # Of the many processes of a machine nearly none is ours, so this is quick about the others.
+            with open(f"/proc/{name}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - no path is made of it either
+                environment = file.read()
+            if start in environment:
+                for word in environment.split(b"\0"):
+                    if word.startswith(start):
+                        found[int(name)] = word.partition(b"=")[2].decode(errors="replace")
     return found
 
 

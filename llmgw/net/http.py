@@ -73,7 +73,8 @@ class Client:
         """
         self.base, self.name, self._key_file = base.rstrip("/"), name, key_file
         # No proxy from the environment where these are machines of one fleet.
-        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=from_environment, verify=_trust(name, ca_file))
+        trust = _trust(name, self.base, ca_file)
+        self._http = httpx.AsyncClient(timeout=timeout_s, trust_env=from_environment, verify=trust)
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,9 +188,13 @@ class Client:
         return kind(said.what, why=said.why, do=said.do)
 
 
-def _trust(name: str, ca_file: Path | None) -> ssl.SSLContext:
+def _trust(name: str, base: str, ca_file: Path | None) -> ssl.SSLContext:
+    """Whose certificates are believed. At a plain address none is shown, and nobody's are."""
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        if ca_file or not base.lower().startswith("http:"):
+            return ssl.create_default_context(cafile=ca_file)
+        # To load the system's takes longer than most calls.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     except (OSError, ssl.SSLError) as e:
         raise Refused(
             f"the certificate of {name} cannot be checked", why=f"{ca_file}: {e}", do="name a file of PEM certificates"
