@@ -5,7 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from cases import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "llmgw").rglob("*.py"), *(ROOT / "agent/llmgw_agent").rglob("*.py")])
@@ -23,6 +23,10 @@ NOT_A_NOUN = {"utils", "util", "helpers", "helper", "common", "manager", "misc",
 
 def named(path):
     return str(path.relative_to(ROOT))
+
+
+def by_name(paths):
+    return {named(path): path for path in paths}
 
 
 @cache
@@ -43,13 +47,13 @@ def imports(path):
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@for_each(by_name(SOURCES))
 def test_a_module_has_one_noun_and_at_most_six_hundred_lines(path):
     assert path.stem not in NOT_A_NOUN
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
 
 
-@pytest.mark.parametrize("path", PURE, ids=named)
+@for_each(by_name(PURE))
 def test_the_core_touches_no_clock_file_socket_log_or_chance(path):
     known = {"datetime"} if named(path) == "llmgw/core/schedule.py" else set()  # the one that knows of days and zones
     roots = {name for name in imports(path) if name in WORLDLY - known or name.split(".")[0] in WORLDLY - known}
@@ -69,31 +73,31 @@ def test_httpx_has_one_importer_in_each_distribution():
     assert found == ["agent/llmgw_agent/control.py", "llmgw/net/http.py"]
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if "llmgw" in p.relative_to(ROOT).parts[:1]], ids=named)
+@for_each(by_name([p for p in SOURCES if "llmgw" in p.relative_to(ROOT).parts[:1]]))
 def test_llmgw_imports_of_its_agent_what_they_share_and_nothing_else(path):
     used = {n.split(".")[1] for n in imports(path) if n.startswith("llmgw_agent.")}
 
     assert used <= SHARED
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.parts[-2] == "llmgw_agent" or "agent" in p.parts], ids=named)
+@for_each(by_name([p for p in SOURCES if p.parts[-2] == "llmgw_agent" or "agent" in p.parts]))
 def test_the_agent_stands_alone(path):
     assert not [n for n in imports(path) if n == "llmgw" or n.startswith("llmgw.")]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@for_each(by_name(SOURCES))
 def test_every_module_says_what_it_is(path):
     assert ast.get_docstring(tree(path)), "it has no docstring"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
+@for_each(by_name(SOURCES))
 def test_a_bare_except_stands_at_a_boundary_and_says_why(path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if re.search(r"except Exception\b", line) and "noqa" not in line:
             assert path.name in {"app.py", "port.py", "relay.py", "front.py", "node.py", "main.py"}, f"line {number}"
 
 
-@pytest.mark.parametrize("path", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=named)
+@for_each(by_name([*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]))
 def test_every_link_of_the_documentation_leads_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target:

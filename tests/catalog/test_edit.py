@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import pytest
 import yaml
+from cases import for_each
 from catalog.styles import STYLES, WRITTEN
 
 from llmgw.catalog.edit import File, append, drop, put, same
@@ -17,7 +18,7 @@ from llmgw.errors import Refused
 PATH = "catalog/m.yaml"
 ORDER = ("name", "description", "aliases", "owner", "state", "source", "context_length", "max_output", "profiles")
 
-every_style = pytest.mark.parametrize("data", STYLES.values(), ids=STYLES.keys())
+every_style = for_each(STYLES)
 
 
 def value(data):

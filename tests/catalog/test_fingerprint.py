@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from cases import for_each
 from catalog.written import GONE, MODEL, WIDE, as_yaml, changed
 
 from llmgw.catalog import forms, reference, schema
@@ -130,8 +130,9 @@ def test_every_type_of_a_model_is_tried():
     }
 
 
-@pytest.mark.parametrize(("kind", "key"), sorted((kind, key) for kind in AT for key in EFFECTS[kind]))
-def test_a_field_starts_replicas_again_when_the_table_says_so_and_else_never(kind, key):
+@for_each({f"{kind}.{key}": (kind, key) for kind in AT for key in EFFECTS[kind]})
+def test_a_field_starts_replicas_again_when_the_table_says_so_and_else_never(field):
+    kind, key = field
     before, after = wide(), wide(((*AT[kind], key), other(kind, key)))
 
     # What does not act yet changes nothing yet, whatever it will do.

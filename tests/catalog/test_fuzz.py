@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from llmgw.cli.main import run
 from llmgw.errors import Exit
 
-SECONDS = float(os.environ.get("LLMGW_FUZZ_S", "6"))
+SECONDS = float(os.environ.get("LLMGW_FUZZ_S", "2"))
 """How long new repositories are made up: a minute in `make fuzz`."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

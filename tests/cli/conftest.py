@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import fleets
@@ -116,13 +117,19 @@ def at_home(monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
+@pytest.fixture(scope="session")
+def one_commit(tmp_path_factory):
+    """Made once, and only copied."""
+    git = Git(tmp_path_factory.mktemp("one_commit"))
+    git("init", "--template=", "-b", "main", ".")
+    git("config", "user.name", "Ana")
+    git("config", "user.email", "ana@lab")
+    git.commit({"server.yaml": SERVER, "catalog/coder.yaml": CODER}, "A fleet")
+    return git.at
+
+
 @pytest.fixture
-def copy(tmp_path, capsys, at_home):
+def copy(one_commit, tmp_path, capsys, at_home):
     root = tmp_path / "fleet"
-    root.mkdir()
-    made = Copy(root, capsys)
-    made.git("init", "--template=", "-b", "main", ".")
-    made.git("config", "user.name", "Ana")
-    made.git("config", "user.email", "ana@lab")
-    made.git.commit({"server.yaml": SERVER, "catalog/coder.yaml": CODER}, "A fleet")
-    return made
+    shutil.copytree(one_commit, root)
+    return Copy(root, capsys)

@@ -145,7 +145,7 @@ async def until(check: Callable[[], object], *, within_s: float = 60.0, what: st
         if found:
             return found
         assert time.monotonic() < deadline, f"{what} did not come about in {within_s:.0f}s"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.2)
 
 
 async def ready(site: Site, **counts: int) -> Live:
@@ -183,6 +183,8 @@ class Load:
                     )
                     assert answer.choices[0].message.content
                     self.answered += 1
+                    # One after another, and not as many as the machine can answer: what else runs needs it too.
+                    self.stop.wait(0.1)
                 except Exception as e:  # noqa: BLE001  every failure of a request is what is counted
                     self.failed.append(repr(e))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ STREAM = (
 ).encode()
 
 
-@pytest.mark.parametrize("at", range(len(STREAM) + 1))
+@for_each({f"cut at {at}": at for at in range(len(STREAM) + 1)})
 def test_f01_f02_a_cut_at_any_byte_changes_nothing(at):
     assert events(STREAM[:at], STREAM[at:]) == events(STREAM)
 
