@@ -78,6 +78,8 @@ class Held(Struct, frozen=True, order=True, omit_defaults=True):
     """Whether only a change can help: waiting will not."""
     reasons: tuple[Reason, ...] = ()
     """Of a replica without a node: the rules that kept it off each. Figures that move, too."""
+    kind: str = ""
+    """What sort of thing it is, where others have to tell it apart: `parked`, `card_error`."""
 
     @property
     def sentence(self) -> str:

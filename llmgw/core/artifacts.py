@@ -186,7 +186,11 @@ class _Asking:
         after = FetchTries(source, failed, self._now + delay_s(failed), failure.message)
         waits = structs.replace(known, failure=failure.message)
         return self._ask(entry, holding, waits, after, f"try {failed + 1}, after: {failure.message}") or Held(
-            model.name, f"its weights are tried again: {failure.message}", next=failure.do, model=model.name
+            model.name,
+            f"its weights are tried again: {failure.message}",
+            next=failure.do,
+            model=model.name,
+            kind="fetch_failed",
         )
 
     def _ask(
@@ -223,7 +227,7 @@ def _under_way(model: Model, holding: Holding, known: FetchTries) -> Held:
         arrived = f"{show_bytes(holding.done_bytes)}{total}"
         return Held(model.name, "the mirror fetches its weights", arrived, model=model.name)
     # A try that has brought nothing yet is no better than the last one.
-    return Held(model.name, f"its weights are tried again: {known.failure}", model=model.name)
+    return Held(model.name, f"its weights are tried again: {known.failure}", model=model.name, kind="fetch_failed")
 
 
 def _locked_size(lock: Lock | None) -> int | None:
@@ -239,7 +243,7 @@ def _due(tries: FetchTries, now: float) -> bool:
 
 
 def _not_had(model: Model, why: str, do: str) -> Held:
-    return Held(model.name, why, next=do, model=model.name, stalled=True)
+    return Held(model.name, why, next=do, model=model.name, stalled=True, kind="fetch_failed")
 
 
 def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:

@@ -89,7 +89,7 @@ class MirrorDisk:
         else:
             do = "free room on the mirror's disk, or lower mirror.reserve"
         why = "the mirror's disk has no room for its weights"
-        return Held(name, why, detail, do, model=name, stalled=not enough)
+        return Held(name, why, detail, do, model=name, stalled=not enough, kind="disk")
 
 
 def _enough(spare: Iterable[Holding], missing: int) -> list[Holding]:

@@ -216,6 +216,7 @@ def _not_now(key: str, failures: Failures, where: str, now: float) -> Held | Non
             next="change what it runs with, or its source; the same is not tried again",
             model=model,
             stalled=True,
+            kind="parked",
         )
     left = wait_s(failures, now)
     if left <= 0:

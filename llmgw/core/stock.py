@@ -116,7 +116,7 @@ class _Stocks:
                     waits = True
         if full:
             why = "nodes have no room on their disk to fetch its weights ahead"
-            self.held.append(Held(model.name, why, model=model.name))
+            self.held.append(Held(model.name, why, model=model.name, kind="disk"))
         elif waits:
             why = "its weights are fetched ahead once no node waits to fetch what is to run (mirror.parallel_nodes)"
             self.held.append(Held(model.name, why, model=model.name))

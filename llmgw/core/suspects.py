@@ -75,7 +75,7 @@ def faulty_cards(fleet: Fleet) -> Iterator[Held]:
             on = sorted(r.id for r in _on(name, fleet) if not parts[whole].isdisjoint(r.devices))
             stays = f", and {', '.join(on)} stays on it while it serves" if on else ""
             why = f"{whole} is not well ({', '.join(sorted(faults[whole]))}): nothing new is put on it{stays}"
-            yield Held(name, why, next=_mend(name, whole, faults[whole]))
+            yield Held(name, why, next=_mend(name, whole, faults[whole]), kind="card_error")
 
 
 def _on(node: str, fleet: Fleet) -> Iterator[Replica]:
