@@ -106,9 +106,10 @@ def _at(wanted: Wanted, fleet: Fleet) -> dict[str, frozenset[str] | None]:
                 holders[version.key].add(name)
     found: dict[str, frozenset[str] | None] = {}
     for name, entry in wanted.models.items():
-        key = version_key(entry.model)
-        runs = {r.node for r in fleet.of(name) if r.version == key and r.phase is Phase.READY}
-        found[name] = frozenset(holders[key] | runs) if key else None
+        found[name] = None
+        if key := version_key(entry.model):
+            runs = {r.node for r in fleet.of(name) if r.version == key and r.phase is Phase.READY}
+            found[name] = frozenset(holders[key] | runs)
     return found
 
 

@@ -37,18 +37,26 @@ class Fetching:
         self._nodes: set[str] = set()
         self._brings: dict[tuple[str, str], str] = {}
         """Of a filesystem (by the first that shares it) and a version: who fetches it."""
+        arriving = {
+            name: keys
+            for name, node in fleet.nodes.items()
+            if (keys := {v.key for v in node.seen.versions if v.state == "arriving"})
+        }
         for replicas in fleet.replicas.values():
             for replica in replicas:
-                needed[replica.node].add(replica.version)
+                if replica.node in arriving:
+                    needed[replica.node].add(replica.version)
+                if replica.serves:
+                    continue
                 on_its_way = replica.phase is Phase.FETCHING or not replica.reported
                 if on_its_way and replica.version and replica.version not in self._held.get(replica.node, ()):
                     self._fetches(replica.node, replica.version)
-        for name, node in fleet.nodes.items():
-            arriving = {v.key for v in node.seen.versions if v.state == "arriving"}
+        for name, keys in arriving.items():
+            node = fleet.nodes[name]
             # What is fetched ahead gives way to what is to run, and takes nobody's turn.
-            if node.standing is Standing.USABLE and arriving - (ahead - needed[name]):
+            if node.standing is Standing.USABLE and keys - (ahead - needed[name]):
                 self._nodes.add(name)
-            for key in arriving:
+            for key in keys:
                 self._bring(node, key)
 
     def queue(self, placed: Iterable[tuple[Need, Spot]]) -> dict[str, Held]:
