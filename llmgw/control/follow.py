@@ -199,6 +199,7 @@ class Follower:
             commit=snapshot.commit,
             committed_at=snapshot.committed_at,
             last=self._last,
+            author=snapshot.author,
             running=self._running(),
             held_versions=frozenset(self._held_versions()),
             allowed_removals=allowed_removals((t.key, t.value) for t in trailers),

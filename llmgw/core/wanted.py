@@ -53,6 +53,8 @@ class WantedModel:
     """By what the memory that is worked out for a profile is multiplied, as runs of its kind or its own took it."""
     fleet_stopped: bool = False
     """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
+    author: str = ""
+    """Of its commit, `Name <address>`. Empty is unknown."""
 
     @property
     def stopped(self) -> bool:
@@ -127,6 +129,7 @@ def judge(
     commit: str,
     committed_at: int,
     last: Wanted | None,
+    author: str = "",
     running: Iterable[str] = (),
     held_versions: Container[str] = (),
     allowed_removals: int | None = None,
@@ -139,6 +142,7 @@ def judge(
         commit: its id.
         committed_at: its time, in UTC seconds.
         last: what was wanted before, from the last pass or the status branch.
+        author: of the commit, `Name <address>`. Empty is unknown.
         running: names of models that replicas run of, whether or not they are in `last`.
         held_versions: what the mirror has whole, as `name/version`.
         allowed_removals: the highest count of the removal trailers since the last applied commit.
@@ -150,7 +154,7 @@ def judge(
     before = dict(last.models) if last else {}
     models = {
         entry.model.name: replace(
-            _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at),
+            _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at, author),
             lock=catalog.locks.get(entry.model.name),
         )
         for entry in catalog.models
@@ -192,11 +196,11 @@ def _keys(catalog: Catalog, last: Wanted | None) -> tuple[WantedKey, ...]:
     return tuple(keys[sha] for sha in sorted(keys))
 
 
-def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int) -> WantedModel:
+def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int, author: str) -> WantedModel:
     if known and known.model == model:
         # The commit that changed a model is worth more to a reader than the newest one.
         return replace(known, path=path, frozen="")
-    return WantedModel(model, path, commit, at)
+    return WantedModel(model, path, commit, at, author=author)
 
 
 def _by_sharing(entry: WantedModel, known: WantedModel | None, was: Server, now: Server, commit: str) -> WantedModel:

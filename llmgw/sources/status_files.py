@@ -98,6 +98,7 @@ class _Kept(Struct, frozen=True):
     """What a model's file has besides its status."""
 
     since: int = 0
+    author: str = ""
     shared: str = ""
     spec: dict[str, Any] | None = None
 
@@ -127,6 +128,7 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         entry = wanted.models.get(model.name) if wanted else None
         extra = {"since": entry.since, "spec": canonical.spec(entry.model)} if entry else {}
         extra |= {"shared": entry.shared} if entry and entry.shared else {}
+        extra |= {"author": entry.author} if entry and entry.author else {}
         files[f"models/{shard(model.name)}/{model.name}.yaml"] = _dump(model, extra)
     for node in status.nodes:
         files[f"nodes/{shard(node.name)}/{node.name}.yaml"] = _dump(node)
@@ -334,7 +336,9 @@ def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedMo
     if model.name != status.name:
         raise _by_hand(path, f"its spec is of {model.name}")
     since = kept.since if 0 <= kept.since < LARGEST else 0
-    return status, WantedModel(model, status.path, status.commit, since, status.frozen, shared=kept.shared)
+    return status, WantedModel(
+        model, status.path, status.commit, since, status.frozen, shared=kept.shared, author=kept.author
+    )
 
 
 def _dump(value: Struct, extra: Mapping[str, Any] | None = None) -> bytes:
