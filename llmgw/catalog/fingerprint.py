@@ -126,7 +126,7 @@ EFFECTS: Mapping[str, Mapping[str, Effect]] = MappingProxyType(
         ),
         "quota": _all(_N, "owner class cards memory_gib replicas"),
         "engine build": _all(_N, "name version platform backend from sha256"),
-        "notification": _all(_N, "name kind url_ref on owners delay"),
+        "notification": _all(_N, "name url_ref command on owners for"),
         "freeze window": _all(_N, "name cron time_zone duration"),
         "client key": _all(_N, "name sha256 owner models expires limits budget"),
         "limits": _all(_N, "rpm tpm concurrency"),
@@ -137,13 +137,13 @@ EFFECTS: Mapping[str, Mapping[str, Effect]] = MappingProxyType(
 every field of a model and compares."""
 
 
-def effect_of(at: tuple[str, ...]) -> Effect:
+def effect_of(at: tuple[str, ...], kind: type[BaseModel] = Model) -> Effect:
     """What the change of one field of a model does to what runs now.
 
     Args:
         at: the way to it, in which lists go by the names of their entries: `profiles`, `gpu`, `parallel`.
+        kind: what it is a field of, where that is no model.
     """
-    kind: type[BaseModel] = Model
     effect, steps = Effect.NOTHING, iter(at)
     for step in steps:
         found = next(((n, f) for n, f in kind.model_fields.items() if (f.alias or n) == step), None)

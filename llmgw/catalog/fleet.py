@@ -98,6 +98,11 @@ def server_problems(server: Server) -> Iterator[Finding]:
         for index, _ in again([entry.name for entry in entries]):
             what = f"two {_PLURALS.get(key, key)} are called {entries[index].name}"
             yield Finding((key, index, "name"), what, f"the names of {key} are unique", "rename one of them")
+    for index, receiver in enumerate(server.notifications):
+        if (receiver.url_ref is None) == (receiver.command is None):
+            what = f"the notification {receiver.name} is told in {'no way' if receiver.command is None else 'two ways'}"
+            why = "it needs one of `url_ref` and `command`, and not both"
+            yield Finding(("notifications", index), what, why, "write the one that is meant")
     yield from _keys(server)
     for index, node in enumerate(server.nodes):
         yield from _address(node, ("nodes", index, "address"))

@@ -130,7 +130,7 @@ engines:
     backend: cuda
     from: https://mirror.example.com/llama-b11549-cuda.tar.gz
     sha256: 7a1e5c3b9d8f60214365a7c9ebfd102132435465768798a9babcdcedfe0f1021""",
-    "notification": "notifications: [{name: ops, kind: slack, url_ref: slack-url}]",
+    "notification": "notifications: [{name: ops, url_ref: slack-url, on: [node_silent, parked], for: 10m}]",
     "freeze window": 'freeze: [{name: weekend, cron: "0 18 * * 5", time_zone: Europe/Berlin, duration: 60h}]',
     "client key": """\
 name: helpdesk

@@ -162,7 +162,7 @@ class Server(Strict):
     """What a commit may do, and what every model must have."""
     engines: Annotated[tuple[EngineBuild, ...], Field(max_length=256), Planned()] = ()
     """Builds of engines that nodes may be given."""
-    notifications: Annotated[tuple[Notification, ...], Field(max_length=100), Planned()] = ()
+    notifications: Annotated[tuple[Notification, ...], Field(max_length=100)] = ()
     """Who is told of what happens."""
     freeze: Annotated[tuple[FreezeWindow, ...], Field(max_length=100)] = ()
     """Times in which nothing that runs is changed. What is short is still started."""

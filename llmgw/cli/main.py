@@ -37,6 +37,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("lock",): Command("lock", "lock", "Write down what each source is: its commit, files and sums."),
     ("plan",): Command("plan", "plan", "Say what a change would do."),
     ("comment",): Command("comment", "comment", "Write a plan into its pull request, in CI."),
+    ("notify", "test"): Command("notify", "trial_run", "Send every receiver of notifications a test."),
     ("hook", "pre-receive"): Command("hook", "pre_receive", "Refuse a push that breaks the fleet."),
     ("hook", "post-receive"): Command("hook", "post_receive", "Have control look at once after a push."),
     ("simulate",): Command("simulate", "simulate", "Say what would happen, were a node lost or a commit applied."),
@@ -73,6 +74,7 @@ GROUPS = {
     "node": "Edit a node in the working copy.",
     "mirror": "The mirror.",
     "key": "Keys.",
+    "notify": "Notifications.",
     "hook": "What a git server calls at a push.",
 }
 

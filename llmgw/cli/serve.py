@@ -61,6 +61,9 @@ def control(
     hook_secret_file: Annotated[
         Path | None, typer.Option(help="Holds what git servers sign their calls of /hooks/git with.")
     ] = None,
+    notify_dir: Annotated[
+        Path | None, typer.Option(help="Holds the URLs and programs that notifications of server.yaml name.")
+    ] = None,
     mirror_key_file: Annotated[Path | None, typer.Option(help="Holds the key for the mirror's API.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate to listen with.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
@@ -93,6 +96,7 @@ def control(
         signers=Signers(tuple(signers or ()), revoked_signers) if signers else None,
         on_rewrite=on_rewrite,
         hook_secret_file=hook_secret_file,
+        notify_dir=notify_dir,
         mirror_key_file=mirror_key_file,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -11,20 +11,23 @@ import asyncio
 import logging
 import signal
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
 
+from llmgw.catalog.notifications import Notification
 from llmgw.control.callers import CallerId, LocalKeys, Role, callers, read_local, sha256_of
 from llmgw.control.follow import Followed, Follower
 from llmgw.control.hooks import Hooks
 from llmgw.control.loop import Loop
+from llmgw.control.notify import Notifier
 from llmgw.control.operators import Operators
 from llmgw.control.tables import Tables
 from llmgw.control.writer import LOOK_S, Writer
 from llmgw.core.memory import Memory
+from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError, Refused
 from llmgw.net.answers import refusal
@@ -73,6 +76,8 @@ class ControlConfig:
     on_rewrite: OnRewrite = OnRewrite.FOLLOW
     hook_secret_file: Path | None = None
     """Holds what git servers sign their calls of `/hooks/git` with. None: it is not served."""
+    notify_dir: Path | None = None
+    """Where the URLs and programs are that notifications name. None: nobody is told."""
     mirror_key_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -202,6 +207,7 @@ class Control:
             poll_s=config.poll_s,
         )
         self._operators = Operators(self.loop, self._writer, self._follower)
+        self._notifier = Notifier(config.notify_dir, self._to_tell, now)
         self._hooks = Hooks(config.hook_secret_file, self._follower.look_soon, now)
 
     async def run(self, ready: Callable[[tuple[str, int]], None] | None) -> None:
@@ -229,10 +235,19 @@ class Control:
                 tasks.create_task(self.loop.watch_mirror()),
                 tasks.create_task(self.loop.run()),
                 tasks.create_task(self._writer.run()),
+                tasks.create_task(self._notifier.run()),
             ]
             await stop.wait()
             for task in work:
                 task.cancel()
+
+    def _to_tell(self) -> tuple[FleetStatus, Sequence[Notification], dict[str, str]] | None:
+        """What is wrong, who is told of that, and whose each model is. None: nothing is known yet."""
+        wanted = self.loop.followed.wanted if self.loop.followed else None
+        if wanted is None or self.loop.said is None or not self.loop.said.settled:
+            return None
+        owners = {name: entry.model.owner for name, entry in wanted.models.items()}
+        return self.loop.said, wanted.server.notifications, owners
 
     async def _judge_again(self) -> None:
         await self._follower.judge_again(self._found)

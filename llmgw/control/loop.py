@@ -77,6 +77,8 @@ class Loop:
         """
         self.followed: Followed | None = None
         self.plan: Plan | None = None
+        self.said: FleetStatus | None = None
+        """The status as of the last pass."""
         self.memory = memory
         self.reports, self._tables, self._writer, self.now = reports, tables, writer, now
         self._mirror_key_file, self._before_first = mirror_key_file, before_first
@@ -160,7 +162,7 @@ class Loop:
             await self._tables.publish(fresh)
         else:
             self.memory = plan.memory
-        self.plan = plan
+        self.plan, self.said = plan, said
         self._say(plan)
         self._writer.offer(said, wanted)
         await self._act(plan)

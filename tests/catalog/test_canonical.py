@@ -207,6 +207,7 @@ def test_a_spec_has_every_default_that_says_something_written_out():
         "weight": 1,
         "parallel": 1,
         "memory_gib": 8,
+        "memory_claim": "written",
         "placement": "spread",
         "mmap": True,
         "start_timeout": 600,

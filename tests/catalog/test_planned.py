@@ -27,7 +27,8 @@ ACTS = {
     "keep_within memory_claim",
     "gpu": "class count vendor name memory compute_capability slice",
     "server.yaml": "schema cluster state nodes gateways operators mirror cards defaults blocks node_grace policy "
-    "freeze",
+    "freeze notifications",
+    "notification": "name url_ref command on owners for",
     "freeze window": "name cron time_zone duration",
     "node": "name address key_sha256 labels drained cards_out",
     "caller": "name key_sha256",

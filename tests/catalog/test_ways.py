@@ -393,6 +393,16 @@ def test_a_name_that_is_referred_to_is_one_of_the_fleet(change, what):
             id="two notifications",
         ),
         pytest.param(
+            (("notifications",), [{"name": "a"}]),
+            ("the notification a is told in no way", "write the one that is meant"),
+            id="a notification that goes nowhere",
+        ),
+        pytest.param(
+            (("notifications",), [{"name": "a", "url_ref": "x", "command": "y"}]),
+            ("the notification a is told in two ways", "write the one that is meant"),
+            id="a notification that goes two ways",
+        ),
+        pytest.param(
             (("freeze",), [{"name": "a", "cron": "0 1 * * *", "duration": "1h", "time_zone": "Mars/Phobos"}]),
             ("`time_zone` cannot be `Mars/Phobos`", "write one like `Europe/Berlin`, or UTC"),
             id="no time zone",

@@ -223,7 +223,8 @@ WIDE_SERVER: dict[str, Any] = {
         }
     ],
     "notifications": [
-        {"name": "ops", "kind": "slack", "url_ref": "slack", "on": ["failed"], "owners": ["a"], "delay": "5m"}
+        {"name": "ops", "url_ref": "slack", "on": ["parked"], "owners": ["a"], "for": "10m"},
+        {"name": "mail", "command": "mail-ops"},
     ],
     "freeze": [{"name": "weekend", "cron": "0 18 * * 5", "time_zone": "Europe/Berlin", "duration": "60h"}],
 }
