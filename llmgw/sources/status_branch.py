@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from llmgw.sources.branch import read_tip, readable
 from llmgw.sources.commits import Edit, commit_of
 from llmgw.sources.git import open_branch
 from llmgw.sources.history import trailers_of
+from llmgw.sources.history_files import FOLDER, appended, in_order, month_of
 from llmgw.sources.lock import Lock
 from llmgw.sources.objects import is_commit, load, load_commit
 from llmgw.sources.races import until_won
@@ -144,6 +145,33 @@ class StatusBranch:
                     found, _ = _log(repo, look.tip, n)
             return found
 
+    def history(self, commit: str, *, since: str = "", last: int | None = None) -> dict[str, bytes]:
+        """Files of history in a commit that was read, by name, oldest first.
+
+        Args:
+            commit: its id.
+            since: a month, `2026-11`: only that one and later ones.
+            last: only so many, the youngest.
+
+        Raises:
+            Refused: they are larger than anything that was written here.
+        """
+        with self._one_at_a_time, readable(self._branch) as repo:
+            parts = _parts(repo, load_commit(repo, ObjectID(commit.encode())).tree)
+            names = [name for name in parts if month_of(name) >= since]
+            found: dict[str, bytes] = {}
+            room = MAX_TOTAL_BYTES
+            for name in names[-last:] if last is not None else names:
+                found[name] = load(repo, parts[name], Blob).data
+                room -= len(found[name])
+                if room < 0:
+                    raise Refused(
+                        f"the history of {commit[:10]} was not read",
+                        why="it is over 64 MiB",
+                        do="say from when on with --since",
+                    )
+            return found
+
     def preflight(self) -> None:
         """Asks at the start whether the branch can be written at all.
 
@@ -163,8 +191,9 @@ class StatusBranch:
         trailers: Mapping[str, str] | None = None,
         author: str,
         now: float,
+        lines: Sequence[bytes] = (),
     ) -> str | None:
-        """Makes our part of the branch what `files` says, and says the commit's id.
+        """Makes our part of the branch what `files` says, adds to its history, and says the commit's id.
 
         Args:
             files: the whole of it, by path: what is not here is removed.
@@ -173,6 +202,7 @@ class StatusBranch:
             trailers: `Key: value` lines for programs.
             author: `Name <address>`.
             now: UTC seconds.
+            lines: of history, as `history_files.written`. They are added to what is there.
 
         Returns:
             None where the branch says that already: no commit is made.
@@ -193,11 +223,13 @@ class StatusBranch:
             def attempt(tries: int) -> tuple[bool, ObjectID | None]:
                 parent = self._tip(now, anew=tries > 0)
                 if parent is None:
-                    tree, objects = _place(None, None, files)
+                    tree, objects = _place(None, None, files, lines, now)
                 else:
                     # Its tip may be a younger one than was asked for, in a copy
                     # that had to be made anew: then the swap is lost, and this runs again.
-                    tree, objects = read_tip(self._branch, parent, lambda repo, tip: _place(repo, tip, files))
+                    tree, objects = read_tip(
+                        self._branch, parent, lambda repo, tip: _place(repo, tip, files, lines, now)
+                    )
                     if not objects:
                         return True, None
                 commit = commit_of(tree, parent, message=message, author=author, now=now)
@@ -224,11 +256,34 @@ class StatusBranch:
         return look.tip if look is not None else None
 
 
-def _place(repo: Repo | None, tip: ObjectID | None, files: Mapping[str, bytes]) -> tuple[ObjectID, list[ShaFile]]:
-    """The tree with our part replaced, and the objects of it that are new: none where it is the same."""
+def _place(
+    repo: Repo | None, tip: ObjectID | None, files: Mapping[str, bytes], lines: Sequence[bytes], now: float
+) -> tuple[ObjectID, list[ShaFile]]:
+    """The tree with our part replaced and lines added, and its objects that are new: none where it is the same."""
     before = load_commit(repo, tip).tree if repo is not None and tip is not None else None
-    edit = Edit(repo, before, files, clear=OWNED)
+    parts = _parts(repo, before) if repo is not None and before is not None else {}
+
+    def part(name: str) -> bytes:
+        assert repo is not None
+        return load(repo, parts[name], Blob).data
+
+    more = appended(lines, parts, part, now) if lines else {}
+    edit = Edit(repo, before, {**files, **more}, clear=OWNED)
     return edit.tree, edit.new_objects(before)
+
+
+def _parts(repo: Repo, tree: ObjectID) -> dict[str, ObjectID]:
+    """The files of history in a tree, oldest first."""
+    top = {e.path: e for e in load(repo, tree, Tree).iteritems()}
+    folder = top.get(FOLDER.encode())
+    if folder is None or not stat.S_ISDIR(folder.mode):
+        return {}
+    files = {
+        e.path.decode("utf-8", "replace"): e.sha
+        for e in load(repo, folder.sha, Tree).iteritems()
+        if stat.S_ISREG(e.mode)
+    }
+    return {name: files[name] for name in in_order(files)}
 
 
 def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
