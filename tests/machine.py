@@ -37,8 +37,14 @@ class Luck:
     dice: Random
     calm: bool = False
     """Whether nothing goes wrong any more."""
+    whole: bool = False
+    """Whether nothing breaks: what is said may still be late, or lost."""
 
     def odds(self, chance: float) -> bool:
+        return not self.whole and self.astray(chance)
+
+    def astray(self, chance: float) -> bool:
+        """Whether something that is said comes late, or not at all."""
         return not self.calm and self.dice.random() < chance
 
     def mixed(self, items: tuple) -> tuple:

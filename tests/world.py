@@ -67,7 +67,7 @@ class World:
         nodes = []
         for name in sorted(n.name for n in wanted.server.nodes):
             m = self.machines[name]
-            if self.now >= m.dark_until and not self.luck.odds(0.1):
+            if self.now >= m.dark_until and not self.luck.astray(0.1):
                 busy = {model: self.luck.dice.randint(0, 2) if n else 0 for model, n in self.asked.items()}
                 m.last, m.reported_at = m.report(self.now, busy), self.now
             age = None if m.reported_at is None else self.now - m.reported_at + 0.5
@@ -127,15 +127,15 @@ class World:
         if m.last and orders.epoch < m.last.obeyed[0]:
             self.wrong.append(f"{m.name} is sent a lower epoch than it has obeyed")
         now, m.late = [m.late] if m.late else [], None
-        if self.luck.odds(0.1):
+        if self.luck.astray(0.1):
             m.late = orders
-        elif not self.luck.odds(0.15):
+        elif not self.luck.astray(0.15):
             now.insert(0, orders)
         for each in now if self.now >= m.dark_until else ():
             m.obey(each, self.now, self.luck)
 
     def _mirror_does(self, action: object) -> None:
-        if self.now < self.mirror_dark_until or self.luck.odds(0.15):
+        if self.now < self.mirror_dark_until or self.luck.astray(0.15):
             return
         if isinstance(action, Fetch):
             key = f"{action.name}/{action.version}"

@@ -1,5 +1,8 @@
 """What passes would do one after another, in a world where everything ordered comes true.
 
+It does not come true at once: what starts serves at the second look, and what stops
+holds its room until then, as it does where engines really run.
+
 `llmgw plan` is this: the same `decide`, on a fleet as it was seen, until nothing
 is left to do.
 """
@@ -26,6 +29,10 @@ class Step(Struct, frozen=True):
     """What one pass does, all of it at the same time."""
 
     actions: tuple[Action, ...]
+    before: Observed = Observed()
+    """The fleet when it begins."""
+    after: Observed = Observed()
+    """The fleet once all of it is done."""
 
 
 class Course(Struct, frozen=True):
@@ -38,6 +45,8 @@ class Course(Struct, frozen=True):
     memory: Memory
     settled: bool
     """Whether it came to rest within the steps that were looked at."""
+    gave_way: dict[str, str] = {}
+    """For which model each lost a replica on the way."""
 
 
 def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course:
@@ -50,26 +59,28 @@ def course(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Course
         now: UTC seconds.
     """
     steps: list[Step] = []
+    gave_way: dict[str, str] = {}
     # What will be asked of the models meanwhile is nobody's to know.
     seen = structs.replace(seen, demand=structs.replace(seen.demand, whole=False, silent=()))
     # Nothing waits longer than a failed start, or the others of a change that many share.
     longest = max(LONGEST_S, wanted.server.policy.soak)
     plan = decide(wanted, seen, memory, now)
     for _ in range(MOST_STEPS):
-        if plan.actions:
-            steps.append(Step(plan.actions))
         next_seen = after(wanted, seen, plan)
+        gave_way |= plan.memory.gave_way
+        if plan.actions:
+            steps.append(Step(plan.actions, seen, next_seen))
         # What only waits for its time is given it before this is called rest.
-        now += STEP_S if plan.actions else longest
+        now += STEP_S if plan.actions or next_seen != seen else longest
         following = decide(wanted, next_seen, plan.memory, now)
         if not plan.actions and not following.actions and next_seen == seen:
-            return Course(tuple(steps), plan.held, seen, plan.memory, settled=True)
+            return Course(tuple(steps), plan.held, seen, plan.memory, True, gave_way)
         seen, plan = next_seen, following
-    return Course(tuple(steps), plan.held, seen, plan.memory, settled=False)
+    return Course(tuple(steps), plan.held, seen, plan.memory, False, gave_way)
 
 
 def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:
-    """What would be seen next, had everything of a plan come true at once."""
+    """What would be seen next, had everything of a plan begun, and all that was under way come to its end."""
     starts = {(a.id, a.generation, a.node) for a in plan.actions if isinstance(a, Start)}
     gone = {(a.id, a.generation, a.node) for a in plan.actions if isinstance(a, Stop)}
     kept = {(p.id, p.generation, p.node) for p in plan.placements}
@@ -91,12 +102,12 @@ def _node(
     if node.age_s is None:
         return node
     stay = [
-        _moved_on(r)
+        _moved_on(r, stops=(r.id, r.generation, node.name) in gone)
         for r in node.replicas
-        if (r.id, r.generation, node.name) in kept and (r.id, r.generation, node.name) not in gone
+        if (r.id, r.generation, node.name) in kept
     ]
     stay = [r for r in stay if r.phase is not Phase.STOPPED]
-    replicas = sorted([*stay, *(_ready(wanted, p) for p in started)], key=lambda r: (r.id, r.generation))
+    replicas = sorted([*stay, *(_starting(wanted, p) for p in started)], key=lambda r: (r.id, r.generation))
     here = {v.key for v in node.versions}
     fetched = {p.version for p in started if p.version} - here
     arrived = (HeldVersion(*key.partition("/")[::2], state="held") for key in sorted(fetched))
@@ -114,8 +125,10 @@ def _stocked(node: NodeSeen, plan: Plan) -> NodeSeen:
     return structs.replace(node, versions=(*stay, *arrived))
 
 
-def _moved_on(replica: ReplicaReport) -> ReplicaReport:
-    """What a replica on its way comes to: ready, or gone."""
+def _moved_on(replica: ReplicaReport, *, stops: bool) -> ReplicaReport:
+    """What a replica comes to: ready, or gone; one that serves and is stopped takes until the next look."""
+    if stops:
+        return structs.replace(replica, phase=Phase.STOPPING if replica.phase is Phase.READY else Phase.STOPPED)
     if replica.phase in (Phase.FETCHING, Phase.STARTING):
         return structs.replace(replica, phase=Phase.READY)
     if replica.phase in (Phase.DRAINING, Phase.STOPPING):
@@ -123,13 +136,13 @@ def _moved_on(replica: ReplicaReport) -> ReplicaReport:
     return replica
 
 
-def _ready(wanted: Wanted, placement: Placement) -> ReplicaReport:
+def _starting(wanted: Wanted, placement: Placement) -> ReplicaReport:
     model, profile, _ = split_id(placement.id)
     parallel = next((p.parallel for p in wanted.models[model].model.profiles if p.name == profile), 1)
     return ReplicaReport(
         placement.id,
         placement.generation,
-        Phase.READY,
+        Phase.STARTING,
         fingerprint=placement.fingerprint,
         parallel=parallel,
         version=placement.version,

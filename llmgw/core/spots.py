@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from llmgw.core import rollout
 from llmgw.core.actions import Held
@@ -73,20 +73,20 @@ def find_spots(
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
     by_model = {t.model: t for t in turns}
     claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
-    homes = _Homes(fleet, rooms, claims, leaving, by_model, memory.gave_way, lacks)
+    placed = {n.id: (n, spot) for _, n in needs if isinstance(spot := found[n.id], Spot)}
+    homes = _Homes(fleet, rooms, claims, leaving, by_model, memory.gave_way, lacks, placed)
     waits = fetching.queue((n, spot) for _, n in needs if isinstance(spot := found[n.id], Spot))
-    homeless: Counter[tuple[str, str]] = Counter()
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
-        spot, kind = found[need.id], (turn.model, need.profile.name)
+        spot = found[need.id]
         if not isinstance(spot, Spot):
-            # What is true of one is true of all of its kind, and said once.
-            if homeless[kind] or not homes.make(turn, need, spot):
-                homeless[kind] += 1
+            homes.find(turn, need, spot)
         elif need.id in waits:
             turn.held.append(waits[need.id])
+        elif need.id not in placed:
+            turn.held.append(Held(need.id, homes.yields[need.id], model=turn.model))
         else:
             spots[need.id] = (need, spot)
-    for (model, profile), n in homeless.items():
+    for (model, profile), n in homes.homeless.items():
         if n > 1:
             why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
             by_model[model].held.append(Held(f"{model}/{profile}", why, model=model))
@@ -142,10 +142,25 @@ class _Homes:
     by_model: Mapping[str, rollout.Turn]
     gave_way: Mapping[str, str]
     lacks: Callable[[Need, str], bool]
+    placed: dict[str, tuple[Need, Spot]]
+    """What found a place, by replica id, less what lets another go first."""
+    yields: dict[str, str] = field(default_factory=dict)
+    """Why it does so, by replica id."""
+    homeless: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many get no place in this pass, by model and profile."""
+
+    def find(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> None:
+        """Make a place, or wait for one. What is true of one is true of all of its kind, and said once."""
+        kind = (turn.model, need.profile.name)
+        if self.homeless[kind]:
+            self.wait(need)
+            self.homeless[kind] += 1
+        elif not self.make(turn, need, unplaced):
+            self.homeless[kind] += 1
 
     def make(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> bool:
         """Whether others give way to a need. If not, it is said why it has no place."""
-        if spot_in(need, self.leaving):
+        if self.wait(need):
             turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
             return False
         way = None if need.replaces else self.claims.way(need)
@@ -161,6 +176,38 @@ class _Homes:
             return False
         self._give_way(turn, need, way)
         return True
+
+    def wait(self, need: Need) -> bool:
+        """Whether a need has a place once what stops has gone: then nobody else counts on that."""
+        spot = spot_in(need, self.leaving) or self._let_first(need)
+        if spot is None:
+            return False
+        for room in self.leaving:
+            if room.name == spot.node and room is not self.rooms.all[spot.node]:
+                room.take((need.model.name, need.profile.name), spot.claim, spot.devices)
+        self.rooms.take(need, spot)
+        return True
+
+    def _let_first(self, need: Need) -> Spot | None:
+        """A need's place once what stops has gone, where what comes after it waits too.
+
+        What stops goes one by one. The first to go would leave its place to a lower class, which would have
+        to give way again.
+        """
+        for n, room in enumerate(self.leaving):
+            here = (one for one in self.placed.values() if one[1].node == room.name and one[0].rank > need.rank)
+            wider, waits = room.copy(), []
+            for later, spot in sorted(here, key=lambda one: (one[0].rank, one[0].order), reverse=True):
+                wider.give((later.model.name, later.profile.name), spot.claim, spot.devices)
+                waits.append((later, spot))
+                if found := spot_in(need, [wider]):
+                    self.leaving[n] = wider
+                    for other, its in waits:
+                        self.rooms.give(other, its)
+                        del self.placed[other.id]
+                        self.yields[other.id] = f"it waits until {need.id} has its place on {room.name}"
+                    return found
+        return None
 
     def _fits(self, need: Need, gone: Replica) -> bool:
         """Whether a need would find a place, were one replica gone."""

@@ -64,6 +64,33 @@ def test_what_gives_way_is_said_on_both_sides_and_comes_back_by_itself():
     assert third.memory.gave_way == {}
 
 
+def test_the_first_to_go_leaves_its_place_to_nobody_else_while_the_other_still_stops():
+    # b has gone and c still stops: b would fit where it was, and would have to give way to a again.
+    a = sized("a", "guaranteed", memory_gib=8)
+    b, c = sized("b"), sized("c")
+
+    plan = on_one_node(a, b, c, running=[at(c, phase=Phase.STOPPING)])
+
+    assert moves(plan) == []
+    assert held(plan) == [
+        "a/cpu/0: it waits until what is stopping has made room",
+        "b/cpu/0: it waits until a/cpu/0 has its place on n1",
+        "c/cpu/1: no node has room for it",
+    ]
+
+
+def test_what_one_waits_for_no_other_counts_on():
+    # Once c has gone there is room for one of the two: the other is not told to wait for the same.
+    a, b, c = sized("a", "guaranteed"), sized("b", memory_gib=4), sized("c", "opportunistic")
+
+    plan = on_one_node(a, b, c, running=[at(c, phase=Phase.STOPPING)], memory_gib=4)
+
+    assert held(plan)[:2] == [
+        "a/cpu/0: it waits until what is stopping has made room",
+        "b/cpu/0: no node has room for it",
+    ]
+
+
 def test_nothing_gives_way_for_what_would_still_not_fit():
     a, b = sized("a", "guaranteed", memory_gib=16), sized("b", "opportunistic", replicas=2)
 
