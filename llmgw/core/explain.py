@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from llmgw.core.status import FleetStatus, ModelStatus
 
@@ -19,10 +19,14 @@ def transitions(before: FleetStatus | None, now: FleetStatus) -> list[str]:
 
 def message(before: FleetStatus | None, now: FleetStatus) -> tuple[str, str]:
     """Subject and body of a status commit."""
-    lines = transitions(before, now) or [f"{now.cluster} is seen at {now.observed_commit[:12]}"]
+    return message_of(transitions(before, now) or [f"{now.cluster} is seen at {now.observed_commit[:12]}"])
+
+
+def message_of(lines: Sequence[str]) -> tuple[str, str]:
+    """Subject and body of a commit that these lines tell of, the most important first."""
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     first = lines[0] if len(lines[0]) + len(more) <= SUBJECT else f"{lines[0][: SUBJECT - len(more) - 1]}…"
-    body = lines[:LINES] + ([f"and {len(lines) - LINES} more"] if len(lines) > LINES else [])
+    body = [*lines[:LINES]] + ([f"and {len(lines) - LINES} more"] if len(lines) > LINES else [])
     return first + more, "\n".join(body)
 
 
@@ -35,6 +39,9 @@ def summary(model: ModelStatus) -> str:
 def _trouble(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
     known = {*before.problems, *before.held} if before else set()
     yield from (text for text in (*now.held, *now.problems) if text not in known)
+    was, is_now = ({(c.subject, c.kind): c for c in of.trouble} if of else {} for of in (before, now))
+    yield from (f"{c.subject}: {c.why}" for key, c in is_now.items() if was.get(key) != c)
+    yield from (f"{c.subject}: well again" for key, c in was.items() if key not in is_now)
     if before and before.problems and not now.problems:
         yield "every file of the catalog can be used again"
     if before and before.mirror and now.mirror and before.mirror.reachable != now.mirror.reachable:

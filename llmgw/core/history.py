@@ -29,6 +29,7 @@ MOST_CARDS = 32
 
 FOUND = "it ran already when control first heard of it"
 GONE = "its node does not report it any more, and why is not known"
+UNSEEN = "it failed between two looks, and why is not known any more"
 NO_NODE = "{} is no node of this fleet any more: what it does now is not known"
 
 
@@ -69,6 +70,12 @@ class Line(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     attempts: int = 0
     """Starts that ended in failure."""
+
+    @property
+    def sentence(self) -> str:
+        """`m/gpu/0 failed on n1: out_of_memory: …`."""
+        verb = {Kind.START: "starts", Kind.READY: "is ready", Kind.STOP: "stopped", Kind.FAILED: "failed"}[self.kind]
+        return f"{self.replica} {verb} on {self.node}" + (f": {self.reason}" if self.reason else "")
 
     @property
     def model(self) -> str:
@@ -170,8 +177,7 @@ def _of_report(
         if kind is Kind.START:
             reason = "tried again" if before is not None else reason or FOUND
         elif kind is Kind.FAILED:
-            dossier = report.dossier
-            reason = f"{dossier.cause}: {dossier.message}" if dossier else "it did not say why"
+            reason = f"{report.dossier.cause}: {report.dossier.message}" if report.dossier else UNSEEN
         began = report.started_age_s if kind is Kind.START and report.started_age_s is not None else report.age_s
         age_s = max(0.0, began)
         found.append(structs.replace(base, at=int(now - age_s), kind=kind, reason=_short(reason, LONGEST)))
@@ -186,6 +192,8 @@ def _kinds(before: Line | None, report: ReplicaReport) -> tuple[Kind, ...]:
     """What happened between what was written down and what is reported."""
     was = before.kind if before else None
     again = before is not None and report.attempts > before.attempts
+    if again and was is not Kind.FAILED and report.phase is not Phase.FAILED:
+        return (Kind.FAILED, *_kinds(None, report))
     match report.phase:
         case Phase.FETCHING | Phase.STARTING:
             return () if was is Kind.START else (Kind.START,)

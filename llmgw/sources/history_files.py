@@ -107,10 +107,10 @@ def _line(raw: bytes) -> Line:
     if not isinstance(fields, dict):
         raise ValueError("it is no mapping")  # noqa: TRY004 - what is wrong is the text
     time = fields.pop("time", None)
-    at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ") if isinstance(time, str) else None
-    if at is None:
+    if not isinstance(time, str) or not time.endswith("Z"):
         raise ValueError("it has no time")
-    line = msgspec.convert({"at": int(at.replace(tzinfo=UTC).timestamp()), **fields}, Line)
+    at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%S%z")
+    line = msgspec.convert({"at": int(at.timestamp()), **fields}, Line)
     if not (0 <= line.generation < LARGEST and 0 <= line.attempts < LARGEST):
         raise ValueError("it has a number that cannot be")
     line.model  # noqa: B018 - raises ValueError where it is no replica's id

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from llmgw.core.actions import Plan, Start, Stop
 from llmgw.core.decide import decide
-from llmgw.core.history import FOUND, GONE, Known, Line, record, taken_up
+from llmgw.core.history import FOUND, GONE, UNSEEN, Known, Line, record, taken_up
 from llmgw.core.memory import Placement
 from llmgw.core.observed import Observed
 from llmgw.core.status import status
@@ -68,6 +68,16 @@ def test_a_failure_between_two_looks_is_told_by_its_attempts():
         ("start", 3),
         ("failed", 3),
     ]
+
+
+@pytest.mark.parametrize(("phase", "kinds"), [(S, ["failed", "start"]), (R, ["failed", "start", "ready"])])
+def test_a_failure_that_was_over_before_anybody_looked_is_written(phase, kinds):
+    _, known = told(seen(phase))
+
+    lines, _ = told(seen(phase, attempts=1), known=known)
+
+    assert [line.kind for line in lines] == kinds
+    assert [line.reason for line in lines][:2] == [UNSEEN, "tried again"]
 
 
 def test_a_silent_or_an_unknown_node_ends_nothing():

@@ -42,7 +42,7 @@ def test_a_line_is_one_line_and_is_read_back_as_it_was():
         (b"{", "Expecting property name"),
         (b"[]", "it is no mapping"),
         (b"{}", "it has no time"),
-        (b'{"time": "yesterday"}', "does not match format"),
+        (b'{"time": "Z"}', "does not match format"),
         (LINES[0].replace(b"m/gpu/0", b"m"), "not enough values"),
         (LINES[0].replace(b'"generation":2', b'"generation":-1'), "a number that cannot be"),
         (LINES[0].replace(b'"start"', b'"began"'), "Invalid enum value"),
