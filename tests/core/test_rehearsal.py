@@ -85,12 +85,12 @@ def test_a_change_that_is_shared_takes_its_time_from_the_first_model_to_the_next
 
     result = rehearse(wanted, seen, SETTLED, NOW, minutes=20)
 
-    # The first is seen to be through at 40 s, and the other begins 900 s after that.
+    # The first is seen to be through at 30 s, and the other begins 900 s after that.
     assert [(at, what) for at, what in happened(result) if not what.startswith("held")] == [
         (0.0, "start a/cpu/1 on n1"),
         (20.0, "stop a/cpu/0 on n1"),
-        (940.0, "start b/cpu/1 on n1"),
-        (960.0, "stop b/cpu/0 on n1"),
+        (930.0, "start b/cpu/1 on n1"),
+        (950.0, "stop b/cpu/0 on n1"),
     ]
 
 
