@@ -18,7 +18,8 @@ from llmgw.catalog.spans import comments
 from llmgw.catalog.written import Written
 from llmgw.cli.diff import unified
 from llmgw.cli.plan import foresee, last_trailers
-from llmgw.cli.render import as_json, count, plan_text
+from llmgw.cli.plan_text import plan_text
+from llmgw.cli.render import as_json, count
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.cli.workcopy import WorkCopy
 from llmgw.core.preview import Preview

@@ -19,7 +19,7 @@ import llmgw
 from llmgw.catalog.server import Server
 from llmgw.cli.machine import Machine, free_ports, not_up, running
 from llmgw.cli.plan import foresee
-from llmgw.cli.render import plan_text
+from llmgw.cli.plan_text import plan_text
 from llmgw.cli.seen import look
 from llmgw.cli.up import card_notes, fleet_of, gateway_here, node_here, tell, until_stopped, what_to_try
 from llmgw.cli.watch import Watcher

@@ -16,7 +16,7 @@ import typer
 
 from llmgw.catalog.problem import Problem
 from llmgw.cli.plan import based_on, foresee, last_trailers
-from llmgw.cli.render import plan_text
+from llmgw.cli.plan_text import plan_text
 from llmgw.cli.seen import CONTROL, look
 from llmgw.errors import Exit, OperatorError
 from llmgw.net.http import Client

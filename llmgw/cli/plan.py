@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,8 +12,13 @@ from typing import Annotated
 
 import typer
 
+from llmgw import __version__
 from llmgw.catalog.check import Catalog
-from llmgw.cli.render import as_json, plan_text
+from llmgw.catalog.lines import Lines
+from llmgw.catalog.lock import Lock
+from llmgw.cli.plan_markdown import plan_markdown
+from llmgw.cli.plan_text import plan_text
+from llmgw.cli.render import as_json
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.core.holdings import HoldingState
 from llmgw.core.observed import NodeSeen, Observed
@@ -19,7 +26,7 @@ from llmgw.core.paces import paced
 from llmgw.core.preview import Preview, preview
 from llmgw.core.simulate import Course, course
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
-from llmgw.errors import Exit, Misused, OperatorError
+from llmgw.errors import Exit, Misused, OperatorError, Refused
 from llmgw.sources.git import Source, local_path, open_source
 from llmgw.sources.reading import catalog_of
 from llmgw.sources.snapshot import UNBORN, Snapshot, Trailer
@@ -39,6 +46,7 @@ class Format(StrEnum):
     """How it is printed."""
 
     TEXT = "text"
+    MARKDOWN = "markdown"
     JSON = "json"
 
 
@@ -54,7 +62,7 @@ def plan(
     control: Annotated[str | None, typer.Option(help="Where control is. Or LLMGW_CONTROL.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="An operator's key. Or LLMGW_KEY_FILE.")] = None,
     ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust for control. Or LLMGW_CA_FILE.")] = None,
-    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
+    output: Annotated[Format, typer.Option("--format", help="text, markdown or json.")] = Format.TEXT,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write it into this file.")] = None,
     detailed_exitcode: Annotated[
@@ -75,40 +83,98 @@ def plan(
             catalog = catalog_of(found)
             cluster = catalog.server.cluster if catalog.server else ""
             seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file, ca_file))
-            based = catalog_of(source.at(base)) if base else None
             trailers = last_trailers(source, seen, found)
+            based = source.at(base) if base else None
+            warnings = list(_warnings(source, seen, based, found))
         finally:
             source.close()
     if based is not None:
-        seen = based_on(seen, based, base or "")
-    result = foresee(found, seen, trailers)
-    text = as_json(result) if json or output is Format.JSON else plan_text(result)
+        seen = based_on(seen, catalog_of(based), based.commit)
+    result = foresee(found, seen, trailers, warnings)
+    text = printed(result, Format.JSON if json else output)
     if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
+        _write(out, text)
     print(text)
     raise typer.Exit(exit_code(result, detailed=detailed_exitcode))
 
 
+def printed(result: Preview, how: Format) -> str:
+    """A plan in one of its forms, all of one value."""
+    match how:
+        case Format.JSON:
+            return as_json(result)
+        case Format.MARKDOWN:
+            return plan_markdown(result)
+        case Format.TEXT:
+            return plan_text(result)
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text + "\n", encoding="utf-8")
+    except OSError as e:
+        raise Refused(
+            f"the plan was not written into {out}", why=str(e.strerror or e), do="name a file that can be written"
+        ) from None
+
+
+def _warnings(source: Source, seen: Seen, based: Snapshot | None, found: Snapshot) -> Iterator[str]:
+    """How far a plan can be relied on: who wrote what was seen, and whether others moved on meanwhile."""
+    if seen.writer and seen.writer != __version__:
+        yield (
+            f"what is seen was written by llmgw {seen.writer}, and this is {__version__}: "
+            "what they decide may differ; plan with the version that control runs"
+        )
+    carried_out = seen.base.commit if seen.base else ""
+    start = based.commit if based else carried_out
+    if start and UNBORN not in {start, found.commit} and not source.leads(start, found.commit):
+        yield (
+            f"the base {start[:8]} is not among the commits before {found.commit[:8]}: a plan merges nothing, so "
+            "what was changed there since would show as taken back; merge or rebase first"
+        )
+    if based and carried_out and carried_out != based.commit:
+        yield (
+            f"the fleet has carried out {carried_out[:8]} and not the base {based.commit[:8]}: "
+            "what is between the two counts as done"
+        )
+
+
 def based_on(seen: Seen, catalog: Catalog, commit: str) -> Seen:
     """The same fleet, as if this commit were carried out now."""
-    return Seen(seen.how, judge(catalog, commit=commit, committed_at=0, last=seen.base), seen.observed, seen.memory)
+    return replace(seen, base=judge(catalog, commit=commit, committed_at=0, last=seen.base))
 
 
-def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = ()) -> Preview:
+def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = (), warnings: Iterable[str] = ()) -> Preview:
     """What a commit would do to a fleet as it was seen.
 
     Raises:
         OperatorError: its server.yaml cannot be used, and none before it is known.
     """
     wanted = wanted_at(found, seen, trailers)
+    base = locked(seen.base, {n: w.lock for n, w in wanted.models.items() if w.lock}) if seen.base else None
     return preview(
-        seen.base,
+        base,
         wanted,
         _course(wanted, seen),
         observed=seen.how,
         dirty=found.dirty,
-        based_on=seen.base.commit if seen.base else "",
+        based_on=base.commit if base else "",
+        without=_course(base, seen) if base else None,
+        lines=Lines({path: blob.data for path, blob in found.files.items()}),
+        warnings=warnings,
+        version=__version__,
     )
+
+
+def locked(base: Wanted, locks: Mapping[str, Lock]) -> Wanted:
+    """What is carried out now, with the locks that it was without: a status does not keep them."""
+    models = {
+        name: replace(entry, lock=locks[name])
+        if entry.lock is None and name in locks and locks[name].belongs(entry.model.source)
+        else entry
+        for name, entry in base.models.items()
+    }
+    return replace(base, models=models)
 
 
 def last_trailers(source: Source, seen: Seen, found: Snapshot) -> tuple[Trailer, ...]:

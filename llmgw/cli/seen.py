@@ -46,6 +46,8 @@ class Seen:
     observed: Observed | None
     """None: nothing is known."""
     memory: Memory
+    writer: str = ""
+    """The version of llmgw that wrote it down. Empty: it was not written down."""
 
 
 def operator(control: str | None, key_file: Path | None, ca_file: Path | None = None) -> Operator | None:
@@ -100,6 +102,7 @@ def look(how: str, repo: str, cluster: str, who: Operator | None) -> Seen:
         recorded.wanted,
         observed(recorded),
         structs.replace(memory, settled=True, epoch=1),
+        recorded.summary.llmgw,
     )
 
 

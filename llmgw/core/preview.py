@@ -1,67 +1,36 @@
-"""What a change would do, as one value: text, JSON and the exit code are all made of it."""
+"""What a change would do, as one value: text, Markdown, JSON and the exit code are all made of it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from llmgw.catalog import canonical
-from llmgw.catalog.fingerprint import Effect, effect_of
-from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
-from llmgw.core.beside import free_cards
-from llmgw.core.learning import Foretold, foretold
+from llmgw.catalog.lines import Lines
+from llmgw.core.actions import Action, Fetch, Held, Remove, Start
+from llmgw.core.changed import FieldChange, server_changes
+from llmgw.core.downloads import DiskLeft, Download, disks_left, downloads
+from llmgw.core.engine_roll import EngineRoll, engine_rolls
 from llmgw.core.machines import machines
+from llmgw.core.model_change import ModelChange, Scene, model_change, public_fetch
+from llmgw.core.occupancy import CardUse, MemoryUse, card_uses, memory_uses
 from llmgw.core.replicas import survey
-from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
-from llmgw.core.wanted import Wanted, WantedModel
-from llmgw.planning.machines import Machine
-from llmgw_agent.protocol import split_id
+from llmgw.core.wanted import Wanted
 
 FORMAT_VERSION = "1.0"
 """Of the JSON: a minor one adds, a major one changes."""
 
 
-class FieldChange(Struct, frozen=True):
-    """One field of the catalog that differs."""
+class Drift(Struct, frozen=True):
+    """What differs from the commit that is carried out already, with or without this change."""
 
-    field: str
-    """`profiles.cpu.replicas`."""
-    before: Any
-    """None: it was not there."""
-    after: Any
-    effect: str
-
-
-class CountChange(Struct, frozen=True):
-    """How many replicas of one profile, before and after."""
-
-    profile: str
-    before: int
-    after: int
-
-
-class ModelChange(Struct, frozen=True):
-    """What changes of one model."""
-
-    name: str
-    action: str
-    """create | remove | change | none: what the commit does to its entry. `none` moves without being changed."""
-    counts: tuple[CountChange, ...]
-    fields: tuple[FieldChange, ...]
-    starts: tuple[Start, ...]
-    stops: tuple[Stop, ...]
-    fetches: tuple[Fetch, ...]
-    held: tuple[Held, ...]
-    frozen: str = ""
-    estimates: tuple[Foretold, ...] = ()
-    """Of the first replica that starts of each profile."""
-    notes: tuple[str, ...] = ()
-    """What a reader should know: cards that stay free and would do it faster."""
+    models: tuple[ModelChange, ...] = ()
+    held: tuple[Held, ...] = ()
+    """Of no model."""
 
 
 class Preview(Struct, frozen=True):
@@ -79,6 +48,7 @@ class Preview(Struct, frozen=True):
     """Those that change or move, sorted."""
     unchanged: int
     steps: tuple[tuple[Action, ...], ...]
+    """Each when the one before it is done, with what drift brings about."""
     removals: tuple[Remove, ...]
     held: tuple[Held, ...]
     """Of no model: nodes, guards."""
@@ -86,19 +56,44 @@ class Preview(Struct, frozen=True):
     settled: bool
     digest: str
     """Of what is wanted and what would be done."""
+    drift: Drift = Drift()
+    server: tuple[FieldChange, ...] = ()
+    """What differs of server.yaml."""
+    keys: tuple[str, ...] = ()
+    """What differs of client keys, a sentence each."""
+    engines: tuple[EngineRoll, ...] = ()
+    cards: tuple[CardUse, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    disks: tuple[DiskLeft, ...] = ()
+    warnings: tuple[str, ...] = ()
+    version: str = ""
+    """Of the llmgw that planned."""
 
     @property
     def changes(self) -> bool:
-        """Whether anything would be done, or anything wanted differs."""
-        return bool(self.steps) or any(m.action != "none" for m in self.models)
+        """Whether the change does anything, or asks for anything else. What drift brings about is none of it."""
+        return bool(self.models or self.server or self.keys or self.removals)
 
     @property
     def blocked(self) -> bool:
-        """Whether something is held that waiting will not cure."""
+        """Whether something of the change is held that waiting will not cure."""
         return any(h.stalled for h in self.held) or any(h.stalled for m in self.models for h in m.held)
 
 
-def preview(base: Wanted | None, head: Wanted, course: Course, *, observed: str, dirty: bool, based_on: str) -> Preview:
+def preview(
+    base: Wanted | None,
+    head: Wanted,
+    course: Course,
+    *,
+    observed: str,
+    dirty: bool,
+    based_on: str,
+    without: Course | None = None,
+    lines: Lines | None = None,
+    warnings: Iterable[str] = (),
+    version: str = "",
+) -> Preview:
     """What `head` would do.
 
     Args:
@@ -108,17 +103,26 @@ def preview(base: Wanted | None, head: Wanted, course: Course, *, observed: str,
         observed: where what was seen is from.
         dirty: whether the head has uncommitted changes.
         based_on: the base's commit.
+        without: what passes would do without the change. None: that is not known, and nothing is called drift.
+        lines: of the head's files.
+        warnings: sentences on how far all this can be relied on.
+        version: of the llmgw that plans.
     """
     before = dict(base.models) if base else {}
-    names = sorted({*before, *head.models, *_moved(course)})
-    left = machines(survey(head, course.end, course.memory, 0.0), {c.class_: c.name for c in head.server.cards})
-    changes = [_model(name, before.get(name), head.models.get(name), course, left) for name in names]
-    touched = tuple(c for c in changes if c.action != "none" or c.starts or c.stops or c.fetches or c.held or c.frozen)
-    steps = tuple(step.actions for step in course.steps)
-    guards = (Held("commit", why, stalled=True) for why in head.held)
-    digest = hashlib.sha256(
-        msgspec.json.encode((sorted((n, canonical.spec(w.model)) for n, w in head.models.items()), steps))
-    )
+    brought = downloads(course, head)
+    classes = {c.class_: c.name for c in head.server.cards}
+    starting = any(isinstance(a, Start) for step in course.steps for a in step.actions)
+    left = machines(survey(head, course.end, course.memory, 0.0), classes) if starting else ()
+    scene = Scene.of(course, downloads=brought, left=left, lines=lines)
+    names = sorted({*before, *head.models, *scene.actions})
+    mine = {name: model_change(name, before.get(name), head.models.get(name), scene) for name in names}
+    drifted = _drift(mine, without, base)
+    touched = tuple(c for name, c in mine.items() if name not in drifted and not c.empty)
+    there_before = set(map(_known, without.held)) if without else set()
+    loose = [h for h in course.held if not h.model]
+    guards = [Held("commit", why, stalled=True) for why in head.held]
+    steps = tuple(tuple(map(_public, step.actions)) for step in course.steps)
+    removed_before = {a for step in (without.steps if without else ()) for a in step.actions if isinstance(a, Remove)}
     return Preview(
         FORMAT_VERSION,
         head.server.cluster,
@@ -129,88 +133,62 @@ def preview(base: Wanted | None, head: Wanted, course: Course, *, observed: str,
         touched,
         len(names) - len(touched),
         steps,
-        tuple(a for step in steps for a in step if isinstance(a, Remove)),
-        tuple(sorted((*(h for h in course.held if not h.model), *guards))),
+        tuple(a for step in steps for a in step if isinstance(a, Remove) and a not in removed_before),
+        tuple(sorted((*(h for h in loose if _known(h) not in there_before), *guards))),
         tuple(p.line_form() for p in head.problems),
         course.settled,
-        digest.hexdigest()[:12],
+        digest(head, steps),
+        Drift(tuple(drifted[n] for n in sorted(drifted)), tuple(sorted(h for h in loose if _known(h) in there_before))),
+        tuple(server_changes(base.server, head.server, lines)) if base else (),
+        _keys(base, head),
+        engine_rolls(before, head.models, course),
+        card_uses(course),
+        memory_uses(course),
+        brought,
+        disks_left(course, brought),
+        tuple(warnings),
+        version,
     )
 
 
-def _moved(course: Course) -> Iterable[str]:
-    for step in course.steps:
-        for action in step.actions:
-            yield _subject(action)
+def digest(head: Wanted, steps: Iterable[Iterable[Action]]) -> str:
+    """Names what is wanted and what would be done: the same for the same."""
+    wanted = sorted((name, canonical.spec(entry.model)) for name, entry in head.models.items())
+    return hashlib.sha256(msgspec.json.encode((wanted, steps))).hexdigest()[:12]
 
 
-def _subject(action: Action) -> str:
-    return action.name if isinstance(action, Fetch | Remove) else split_id(action.id)[0]
+def _drift(mine: Mapping[str, ModelChange], without: Course | None, base: Wanted | None) -> dict[str, ModelChange]:
+    """Models that the commit leaves as they are, and that would move or be held just as much without it."""
+    if without is None or base is None:
+        return {}
+    scene = Scene.of(without)
+    found = {}
+    for name, change in mine.items():
+        if change.action == "none" and not change.empty:
+            alone = model_change(name, base.models.get(name), base.models.get(name), scene)
+            if _moving(alone) == _moving(change):
+                found[name] = change
+    return found
 
 
-def _model(
-    name: str, before: WantedModel | None, after: WantedModel | None, course: Course, left: tuple[Machine, ...]
-) -> ModelChange:
-    mine = [a for step in course.steps for a in step.actions if _subject(a) == name]
-    was, will = counts(before, {}), counts(after, {})
-    fields = tuple(_fields(before, after)) if before and after else ()
-    if before is None and after is None:
-        action = "none"
-    elif before is None or after is None:
-        action = "create" if after else "remove"
-    else:
-        action = "change" if fields else "none"
-    return ModelChange(
-        name,
-        action,
-        tuple(CountChange(p, was.get(p, 0), will.get(p, 0)) for p in sorted({*was, *will})),
-        fields,
-        tuple(a for a in mine if isinstance(a, Start)),
-        tuple(a for a in mine if isinstance(a, Stop)),
-        tuple(a for a in mine if isinstance(a, Fetch)),
-        tuple(h for h in course.held if h.model == name),
-        after.frozen if after else "",
-        tuple(_estimates(after, [a for a in mine if isinstance(a, Start)], course)) if after else (),
-        tuple(free_cards(after, {split_id(a.id)[1] for a in mine if isinstance(a, Start)}, left)) if after else (),
-    )
+def _moving(change: ModelChange) -> tuple[object, ...]:
+    return change.starts, change.stops, change.fetches, change.frozen, [_known(h) for h in change.held]
 
 
-def _estimates(entry: WantedModel, starts: Iterable[Start], course: Course) -> Iterator[Foretold]:
-    first: dict[str, Start] = {}
-    for start in sorted(starts, key=lambda s: s.id):
-        first.setdefault(split_id(start.id)[1], start)
-    nodes = {node.name: node for node in course.end.nodes}
-    runs = course.memory.learned.published.runs
-    for _, start in sorted(first.items()):
-        node = nodes.get(start.node)
-        report = next((r for r in node.replicas if r.id == start.id), None) if node else None
-        if node and report and (found := foretold(entry, node, report, runs)):
-            yield found
+def _known(held: Held) -> tuple[str, str]:
+    """By what something held is the same, whatever its figures are by now."""
+    return held.subject, held.why
 
 
-def _fields(before: WantedModel, after: WantedModel) -> Iterator[FieldChange]:
-    was, will = _flat(canonical.spec(before.model)), _flat(canonical.spec(after.model))
-    for at in sorted({*was, *will}):
-        if was.get(at) != will.get(at):
-            yield FieldChange(".".join(at), was.get(at), will.get(at), str(_effect(at, after)))
+def _public(action: Action) -> Action:
+    return public_fetch(action) if isinstance(action, Fetch) else action
 
 
-Way = tuple[str, ...]
-"""The way to a value. Names of profiles may have dots in them."""
-
-
-def _flat(value: Any, at: Way = ()) -> dict[Way, Any]:
-    """Every leaf by its way: `profiles`, `cpu`, `replicas`. Named parts go by their name."""
-    if isinstance(value, dict):
-        parts = [(str(k), v) for k, v in value.items()]
-    elif isinstance(value, list) and value and all(isinstance(v, dict) and "name" in v for v in value):
-        parts = [(str(v["name"]), v) for v in value]
-    else:
-        return {at: value}
-    return {k: v for key, part in parts for k, v in _flat(part, (*at, key)).items()}
-
-
-def _effect(at: Way, entry: WantedModel) -> Effect:
-    """What the change of a field does to what runs."""
-    if at == ("source", "from") and entry.model.source.is_path:
-        return Effect.RESTARTS
-    return effect_of(at)
+def _keys(base: Wanted | None, head: Wanted) -> tuple[str, ...]:
+    if base is None:
+        return ()
+    was, will = ({k.key.name: k.key for k in of.keys} for of in (base, head))
+    found = [f"the key {name} is gone: its requests get 401" for name in was.keys() - will.keys()]
+    found += [f"the key {name} is new" for name in will.keys() - was.keys()]
+    found += [f"the key {name} is changed" for name in was.keys() & will.keys() if was[name] != will[name]]
+    return tuple(sorted(found))

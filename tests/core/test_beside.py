@@ -7,7 +7,7 @@ from dataclasses import replace
 from fleets import NOW, SETTLED, model, node, profile, wanting
 from locks import FACTS, lock
 
-from llmgw.cli.render import plan_text
+from llmgw.cli.plan_text import plan_text
 from llmgw.core.observed import Observed
 from llmgw.core.preview import preview
 from llmgw.core.simulate import course

@@ -10,7 +10,7 @@ from fleets import NOW, SETTLED, F, R, S, model, node, profile, replica, wanting
 from locks import FACTS, lock
 from msgspec import structs
 
-from llmgw.cli.render import plan_text
+from llmgw.cli.plan_text import plan_text
 from llmgw.core import learning
 from llmgw.core.decide import decide
 from llmgw.core.learning import LOOK_EVERY_S, learn, taught

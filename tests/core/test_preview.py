@@ -3,7 +3,7 @@
 from fleets import NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
 
 from llmgw.cli.plan import exit_code
-from llmgw.cli.render import plan_text
+from llmgw.cli.plan_text import plan_text
 from llmgw.core.observed import Observed
 from llmgw.core.preview import preview
 from llmgw.core.simulate import course
