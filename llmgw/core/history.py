@@ -171,16 +171,19 @@ def _of_report(
     base = _line(wanted, plan, node, report)
     if base.commit == "" and before is not None and before.fingerprint == base.fingerprint:
         base = structs.replace(base, commit=before.commit, author=before.author)
-    found = []
-    for kind in kinds:
+    found: list[Line] = []
+    # Backwards: what came before a start was not after it, whatever an age is rounded to.
+    latest = now
+    for kind in reversed(kinds):
         reason = why.get((kind, report.id, report.generation), "")
         if kind is Kind.START:
             reason = "tried again" if before is not None else reason or FOUND
         elif kind is Kind.FAILED:
             reason = f"{report.dossier.cause}: {report.dossier.message}" if report.dossier else UNSEEN
         began = report.started_age_s if kind is Kind.START and report.started_age_s is not None else report.age_s
-        age_s = max(0.0, began)
-        found.append(structs.replace(base, at=int(now - age_s), kind=kind, reason=_short(reason, LONGEST)))
+        latest = min(latest, now - max(0.0, began))
+        at = max(int(latest), before.at if before is not None else 0)
+        found.insert(0, structs.replace(base, at=at, kind=kind, reason=_short(reason, LONGEST)))
     if found[-1].kind is Kind.STOP:
         last.pop(of, None)
     else:

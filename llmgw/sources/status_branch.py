@@ -53,6 +53,9 @@ class LogEntry(NamedTuple):
     committed_at: int
     """UTC seconds."""
     subject: str
+    author: str = ""
+    body: str = ""
+    """The rest of its message, trailers included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +135,17 @@ class StatusBranch:
             with readable(self._branch) as repo:
                 return _read(repo, resolve(repo, rev, self.shown))
 
-    def log(self, n: int) -> list[LogEntry]:
-        """The last `n` commits, youngest first; fewer where there are no more."""
+    def log(self, n: int, *, at: str = "") -> list[LogEntry]:
+        """The last `n` commits, youngest first; fewer where there are no more.
+
+        Args:
+            n: how many.
+            at: the commit to begin with; empty: the branch's last. Of one that is named only what is held is listed.
+        """
         with self._one_at_a_time:
+            if at:
+                with readable(self._branch) as repo:
+                    return _log(repo, resolve(repo, at, self.shown), n)[0]
             look = self._branch.look()
             if look is None:
                 return []
@@ -335,6 +346,7 @@ def _log(repo: Repo, tip: ObjectID, n: int) -> tuple[list[LogEntry], bool]:
         if found and not is_commit(repo, here):
             return found, False
         commit = load_commit(repo, here)
-        found.append(LogEntry(here.decode(), commit.at, commit.subject))
+        body = commit.message.strip().partition("\n")[2].strip()
+        found.append(LogEntry(here.decode(), commit.at, commit.subject, commit.author, body))
         here = next(iter(commit.parents), None)
     return found, True
