@@ -19,11 +19,13 @@ from llmgw.sources.commits import Edit, commit_of
 from llmgw.sources.git import open_branch
 from llmgw.sources.history import trailers_of
 from llmgw.sources.history_files import FOLDER, appended, in_order, month_of
+from llmgw.sources.history_proof import Proof, prove
 from llmgw.sources.lock import Lock
 from llmgw.sources.objects import is_commit, load, load_commit
 from llmgw.sources.races import until_won
 from llmgw.sources.revision import resolve
 from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES
+from llmgw.sources.signatures import Signers
 from llmgw.sources.snapshot import Trailer
 
 OWNED = (
@@ -182,6 +184,11 @@ class StatusBranch:
                         do="say from when on with --since",
                     )
             return found
+
+    def prove(self, commit: str, signers: Signers | None) -> Proof:
+        """Whether the history up to a commit that was read is whole, as far as its commits are held."""
+        with self._one_at_a_time, readable(self._branch) as repo:
+            return prove(repo, ObjectID(commit.encode()), signers, _parts, lambda of, blob: load(of, blob, Blob).data)
 
     def preflight(self) -> None:
         """Asks at the start whether the branch can be written at all.
