@@ -26,6 +26,7 @@ from llmgw.control.notify import Notifier
 from llmgw.control.operators import Operators
 from llmgw.control.tables import Tables
 from llmgw.control.writer import LOOK_S, Writer
+from llmgw.core.history import Known, Line, taken_up
 from llmgw.core.memory import Memory
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted
@@ -38,6 +39,7 @@ from llmgw.sources.access import Access, OnRewrite, Verify
 from llmgw.sources.admission import Admission
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
 from llmgw.sources.git import Source, local_path, open_source
+from llmgw.sources.history_files import read_lines
 from llmgw.sources.several import Several
 from llmgw.sources.signatures import Signers
 from llmgw.sources.status_branch import StatusBranch
@@ -47,6 +49,8 @@ log = logging.getLogger(__name__)
 
 ENDING_S = 0.2
 """What a call may take that is under way when control stops. The others wait for news that will not come."""
+LAST_FILES = 2
+"""Of history are read at the start: the youngest may have begun a minute ago."""
 DEFAULT_PORT = 8083
 MAX_CONNECTIONS = 30_000
 """One waits here of every agent and gateway; fewer where the process may have fewer descriptors."""
@@ -114,13 +118,14 @@ def _check(config: ControlConfig) -> None:
         )
 
 
-def _recorded(config: ControlConfig) -> tuple[Recorded | None, str]:
-    """What the status branch says and which commit that is. None: nothing that can be used."""
+def _recorded(config: ControlConfig) -> tuple[Recorded | None, str, list[Line]]:
+    """What the status branch says, which commit that is and its last lines. None: nothing that can be used."""
     branch = _status_branch(config)
-    commit = ""
+    commit, lines = "", list[Line]()
     try:
         tree = branch.read()
         commit = tree.commit if tree else ""
+        lines = read_lines(branch.history(commit, last=LAST_FILES))[0] if tree else []
         recorded = from_files(tree.files, whole=False) if tree else None
     except OperatorError as e:
         # Control goes on without it: nodes report what runs, and the next commit writes it anew.
@@ -131,10 +136,10 @@ def _recorded(config: ControlConfig) -> tuple[Recorded | None, str]:
     else:
         for problem in recorded.problems if recorded else ():
             log.warning("a file of the status branch was not taken up: %s", problem)
-        return recorded, commit
+        return recorded, commit, lines
     finally:
         branch.close()
-    return None, commit
+    return None, commit, lines
 
 
 def _source(config: ControlConfig, last: Wanted | None) -> Source:
@@ -165,8 +170,8 @@ def _status_branch(config: ControlConfig) -> StatusBranch:
 class Control:
     """One running control."""
 
-    def __init__(self, config: ControlConfig, recorded: Recorded | None, tip: str) -> None:
-        """Wire the parts; nothing runs yet. `tip` is the status branch's last commit."""
+    def __init__(self, config: ControlConfig, recorded: Recorded | None, tip: str, lines: Sequence[Line]) -> None:
+        """Wire the parts; nothing runs yet. `tip` is the status branch's last commit, `lines` its last ones."""
         self._config = config
         now = steady()
         self._local = read_local(config.local_keys) if config.local_keys else LocalKeys()
@@ -192,9 +197,11 @@ class Control:
             reports=self._reports,
             tables=self._tables,
             writer=self._writer,
+            known=taken_up(recorded.status, lines) if recorded else Known(),
             mirror_key_file=config.mirror_key_file,
             before_first=self._judge_again,
             now=now,
+            troubles=lambda: (*self._follower.conditions, *self._writer.conditions),
         )
         self._follower = Follower(
             self._source,
@@ -202,7 +209,7 @@ class Control:
             local=local_path(config.repo) is not None,
             last=recorded.wanted if recorded else None,
             running=self.loop.running,
-            held_versions=self.loop.held_versions,
+            held=self.loop.held,
             nodes=lambda: self.loop.observe().nodes,
             poll_s=config.poll_s,
         )

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
+from llmgw.core.condition import Condition
 from llmgw.core.observed import NodeSeen
 from llmgw.core.paces import paced
+from llmgw.core.references import Files
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.admission import NotAdmitted
@@ -60,7 +62,7 @@ class Follower:
         local: bool,
         last: Wanted | None,
         running: Callable[[], Iterable[str]],
-        held_versions: Callable[[], Iterable[str]],
+        held: Callable[[], Files],
         nodes: Callable[[], Iterable[NodeSeen]],
         poll_s: float,
     ) -> None:
@@ -72,12 +74,12 @@ class Follower:
             local: whether the repository is on this machine.
             last: what was wanted before this control started, from the status branch.
             running: names of models that replicas run of.
-            held_versions: what the mirror has whole.
+            held: what the mirror has whole and what nodes have.
             nodes: as they were last seen.
             poll_s: seconds between looks when nothing says that something changed.
         """
         self._source, self._cluster, self._local, self._poll_s = source, cluster, local, poll_s
-        self._running, self._held_versions, self._nodes = running, held_versions, nodes
+        self._running, self._held, self._nodes = running, held, nodes
         self._seen = ("", "")
         self._snapshot: Snapshot | None = None
         self._last = last
@@ -90,6 +92,8 @@ class Follower:
         self._guard = Guard("a look at the repository")
         self._news = asyncio.Event()
         self._away = ""
+        self._error: OperatorError | None = None
+        """The same as it was raised."""
         self._noted: set[tuple[str, str]] = set()
         """Fields that do not act yet and were warned of, each with its file."""
 
@@ -97,6 +101,16 @@ class Follower:
     def trouble(self) -> str:
         """Why the last look failed. What was wanted before still is."""
         return self._away or self._guard.trouble or self._source.trouble
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The same for a status: of which kind it is, and what to do."""
+        if self._error is not None:
+            kind = "not_admitted" if isinstance(self._error, NotAdmitted) else "git_unreachable"
+            return (Condition("repository", f"{self._error.what}: {self._error.why}"[:300], self._error.do, kind=kind),)
+        why, _, do = self.trouble.partition("; next: ")
+        kind = "internal" if self._guard.trouble else "git_unreachable"
+        return (Condition("repository", why[:300], do, kind=kind),) if why else ()
 
     async def first_look(self, found: Callable[[Followed], None]) -> None:
         """Look once before anything else, so that a wrong address is said by the command that gave it.
@@ -153,7 +167,7 @@ class Follower:
             return
         if self._away:
             log.info("the repository can be read again")
-        self._away, self._failures, self._asked_s = "", 0, 0.0
+        self._error, self._away, self._failures, self._asked_s = None, "", 0, 0.0
         self._seen = seen
         if followed is not None:
             found(followed)
@@ -164,7 +178,7 @@ class Follower:
         self._asked_s = (error.after_s or 0.0) if isinstance(error, Throttled) else 0.0
         if str(error) != self._away:
             log.warning("the repository cannot be read; what was wanted still is: %s", error.sentence)
-        self._away = str(error)
+        self._error, self._away = error, str(error)
 
     async def judge_again(self, found: Callable[[Followed], None]) -> None:
         """Judge the same commit once more: what runs is known now, and it may have removed that.
@@ -201,7 +215,7 @@ class Follower:
             last=self._last,
             author=snapshot.author,
             running=self._running(),
-            held_versions=frozenset(self._held_versions()),
+            held=self._held(),
             allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
             purged=purged_names((t.key, t.value) for t in trailers),
         )

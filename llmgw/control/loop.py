@@ -23,11 +23,14 @@ from llmgw.control.tables import Tables
 from llmgw.control.writer import Writer
 from llmgw.core.actions import Fetch, Plan, Remove
 from llmgw.core.artifacts import refused
+from llmgw.core.condition import Condition
 from llmgw.core.decide import decide
+from llmgw.core.history import Known, record
 from llmgw.core.holdings import HoldingState, MirrorSeen
 from llmgw.core.learning import learn
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
+from llmgw.core.references import Files, held_files
 from llmgw.core.replicas import survey
 from llmgw.core.serving import table
 from llmgw.core.status import FleetStatus, status
@@ -59,9 +62,11 @@ class Loop:
         reports: Reports,
         tables: Tables,
         writer: Writer,
+        known: Known,
         mirror_key_file: Path | None,
         before_first: Callable[[], Awaitable[None]],
         now: Callable[[], float],
+        troubles: Callable[[], tuple[Condition, ...]] = tuple,
     ) -> None:
         """Decide nothing yet: nothing is wanted until the repository has been read.
 
@@ -71,9 +76,11 @@ class Loop:
             reports: what nodes say, and what they are to be told.
             tables: what gateways are told.
             writer: commits the status.
+            known: what of history an earlier control had written down.
             mirror_key_file: holds the key for the mirror's API.
             before_first: called when every node has spoken, before the first decision.
             now: UTC seconds.
+            troubles: what is wrong with control itself.
         """
         self.followed: Followed | None = None
         self.plan: Plan | None = None
@@ -81,6 +88,8 @@ class Loop:
         """The status as of the last pass."""
         self.memory = memory
         self.reports, self._tables, self._writer, self.now = reports, tables, writer, now
+        self._known = known
+        self._troubles = troubles
         self._mirror_key_file, self._before_first = mirror_key_file, before_first
         self._mirror: Mirror | None = None
         self._mirror_seen: MirrorSeen | None = None
@@ -88,11 +97,13 @@ class Loop:
         self._news = news
         self._mirror_news = asyncio.Event()
         self._guard, self._mirror_guard = Guard("a pass"), Guard("a look at the mirror")
+        self._history_guard = Guard("a line of history")
 
     @property
     def trouble(self) -> tuple[str, ...]:
         """Bugs that the last turns met."""
-        return tuple(t for t in (self._guard.trouble, self._mirror_guard.trouble) if t)
+        guards = (self._guard, self._mirror_guard, self._history_guard)
+        return tuple(guard.trouble for guard in guards if guard.trouble)
 
     def found(self, followed: Followed) -> None:
         """Take up what the repository came to."""
@@ -105,12 +116,9 @@ class Loop:
         names = [n.name for n in self.followed.wanted.server.nodes] if self.followed and self.followed.wanted else []
         return {split_id(r.id)[0] for n in self.reports.seen(names) for r in n.replicas}
 
-    def held_versions(self) -> Iterable[str]:
+    def held(self) -> Files:
         """What the mirror has whole, or had when it was last seen, and what nodes have."""
-        on_nodes = {v.key for n in self.observe().nodes for v in n.versions if v.state == "held"}
-        if self._mirror_seen is None:
-            return on_nodes | self.memory.files.keys()
-        return on_nodes | {h.key for h in self._mirror_seen.holdings if h.state is HoldingState.PRESENT}
+        return held_files(self.observe(), self.memory.files)
 
     def observe(self) -> Observed:
         """Everything seen now."""
@@ -123,7 +131,8 @@ class Loop:
         """What is, and what all of it is held by."""
         said = status(wanted, seen, plan, now)
         why = self.followed.standstill if self.followed else ""
-        return structs.replace(said, held=(*said.held, why)) if why else said
+        held = (*said.held, why) if why else said.held
+        return structs.replace(said, held=held, trouble=self._troubles())
 
     async def run(self) -> None:
         """Pass for ever."""
@@ -164,8 +173,15 @@ class Loop:
             self.memory = plan.memory
         self.plan, self.said = plan, said
         self._say(plan)
+        with self._history_guard:
+            self._write_down(wanted, seen, plan, now)
         self._writer.offer(said, wanted)
         await self._act(plan)
+
+    def _write_down(self, wanted: Wanted, seen: Observed, plan: Plan, now: float) -> None:
+        if self._writer.takes_lines:
+            lines, self._known = record(self._known, wanted, seen, plan, now)
+            self._writer.write_down(lines)
 
     async def _wanted(self) -> Wanted | None:
         """What is wanted now. None: nothing can be decided for."""

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -20,14 +20,20 @@ from msgspec import structs
 from llmgw import __version__
 from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
-from llmgw.core.cadence import due_in_s
-from llmgw.core.explain import message
-from llmgw.core.outlook import with_headroom
+from llmgw.core.cadence import due_in_s, worth_writing
+from llmgw.core.condition import Condition
+from llmgw.core.explain import message, message_of
+from llmgw.core.flapping import Turns, damped
+from llmgw.core.history import Kind, Line
+from llmgw.core.outlook import with_headroom, with_speeds
+from llmgw.core.problems import dated
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError
+from llmgw.sources.history_files import written
 from llmgw.sources.status_branch import StatusBranch, Tip
 from llmgw.sources.status_files import seen_in, to_files
+from llmgw.units import show_duration
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +42,8 @@ FLUSH_S = 5.0
 """What shutting down may take for the last commit."""
 LOOK_S = 60.0
 """How soon it is noticed that somebody else deleted or wrote the branch, while nothing changes."""
+MOST_LINES = 20_000
+"""Lines of history that wait for a commit: 10 MB. What happens beyond that is told from one end of it to the other."""
 AUTHOR = "llmgw <llmgw@localhost>"
 WRITER = "Llmgw-Writer"
 """The trailer that says which process made a commit."""
@@ -75,7 +83,8 @@ class Writer:
             look_s: how often the branch is looked at while nothing changes.
         """
         self._branch, self._cluster = branch, cluster
-        self._committed = committed
+        self._committed = self._said = committed
+        """What the branch says, and what it said last: the first is forgotten where another wrote."""
         self._committed_at = float("-inf")
         self._look_s, self._looked_at = look_s, monotonic()
         self._tip = self._ours = tip
@@ -89,9 +98,20 @@ class Writer:
         self._guard = Guard("a commit of the status")
         self._now, self._monotonic = now, monotonic
         self._offer: _Offer | None = None
+        self._lines: list[Line] = []
+        """Of history, not committed yet."""
         self._offered = asyncio.Event()
         self._last: tuple[FleetStatus, Wanted | None] | None = None
         """What was offered last."""
+        self._turns: Mapping[str, Turns] = {}
+        """What changes to and fro."""
+        self._dark_since: float | None = None
+        """Monotonic time since which nothing could be written. None: it can."""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The same for the status as it is now, and for whoever is told of problems."""
+        return (_condition(self.trouble),) if self.trouble else ()
 
     @property
     def trouble(self) -> str:
@@ -102,8 +122,19 @@ class Writer:
         """Say that a pass failed: everything else is as it was last said. Where nothing was, nothing is."""
         base = self._last[0] if self._last else self._committed
         if base is not None and wanted is not None:
-            others = (p for p in base.problems if p != problem)
-            self._take(structs.replace(base, problems=(*others, problem)), wanted)
+            why, _, do = problem.partition("; ")
+            told = Condition("control", why, do, kind="internal")
+            others = (c for c in base.trouble if c.subject != told.subject)
+            self._take(structs.replace(base, trouble=(*others, told)), wanted)
+
+    @property
+    def takes_lines(self) -> bool:
+        """Whether lines of history are taken now. Where commits fail for long, no more of them wait than are of use."""
+        return len(self._lines) < MOST_LINES
+
+    def write_down(self, lines: Iterable[Line]) -> None:
+        """Say what happened. All of it is committed, with the status that is offered next or a later one."""
+        self._lines += lines
 
     def offer(self, status: FleetStatus, wanted: Wanted | None) -> None:
         """Say what is now. The newest is what will be committed."""
@@ -111,14 +142,18 @@ class Writer:
         self._take(status, wanted)
 
     def _take(self, status: FleetStatus, wanted: Wanted | None) -> None:
-        if self._foreign:
-            status = structs.replace(status, problems=(*status.problems, self._foreign))
-        if self._committed is not None and status.digest == self._committed.digest:
+        # That the branch cannot be written is not said on the branch: what is written there says that it could be.
+        others = tuple(c for c in status.trouble if c.kind != "status_branch")
+        foreign = (_condition(self._foreign),) if self._foreign else ()
+        status = structs.replace(status, trouble=(*others, *foreign))
+        status, self._turns = damped(status, self._committed, self._turns, self._monotonic())
+        if not self._lines and not worth_writing(self._committed, status):
             self._offer = None
             return
         since = self._offer.since if self._offer else self._monotonic()
         if self._offer is not None and self._offer.status.observed_commit != status.observed_commit:
             since = self._monotonic()
+        status = dated(status, self._offer.status if self._offer else self._said, self._now())
         self._offer = _Offer(status, wanted, since)
         self._offered.set()
 
@@ -179,30 +214,40 @@ class Writer:
         # First whose the branch is: what another wrote would be buried under ours, and nobody would know.
         if self._offer is None or not await self._look():
             return self._offer is None
-        offer = self._offer
-        subject, body = message(self._committed, offer.status)
+        offer, lines = self._offer, tuple(self._lines)
+        subject, body = _told(self._committed, offer.status, lines)
+        if self._dark_since is not None:
+            body += f"\nNothing could be written for {show_duration(self._monotonic() - self._dark_since)}."
         try:
-            made = await asyncio.to_thread(self._write, offer, subject, body)
+            made = await asyncio.to_thread(self._write, offer, lines, subject, body)
         except OperatorError as e:
             return self._cannot(e)
         self._refused, self._looked_at = "", self._monotonic()
+        self._dark_since = None
         self._tip = self._ours = made or self._tip
-        self._committed, self._committed_at = offer.status, self._monotonic()
+        self._committed = self._said = offer.status
+        self._committed_at = self._monotonic()
+        del self._lines[: len(lines)]
         if self._offer is offer:
             self._offer = None
+            if self._lines and self._last is not None:
+                self._take(*self._last)
         return True
 
     def _cannot(self, error: OperatorError) -> bool:
         self.failures += 1
+        if self._dark_since is None:
+            self._dark_since = self._monotonic()
         if str(error) != self._refused:
             log.warning("the status could not be committed: %s", error.sentence)
         self._refused = str(error)
         return False
 
-    def _write(self, offer: _Offer, subject: str, body: str) -> str | None:
+    def _write(self, offer: _Offer, lines: Sequence[Line], subject: str, body: str) -> str | None:
         status = offer.status
         if offer.wanted is not None:
-            status = with_headroom(status, offer.wanted, seen_in(status))
+            seen = seen_in(status)
+            status = with_speeds(with_headroom(status, offer.wanted, seen), offer.wanted, seen)
         return self._branch.write(
             to_files(status, offer.wanted, version=__version__),
             subject=subject,
@@ -214,6 +259,7 @@ class Writer:
             },
             author=AUTHOR,
             now=self._now(),
+            lines=[written(line) for line in lines],
         )
 
     async def flush(self) -> None:
@@ -222,6 +268,23 @@ class Writer:
             async with asyncio.timeout(FLUSH_S):
                 with self._guard:
                     await self._commit()
+
+
+def _told(committed: FleetStatus | None, now: FleetStatus, lines: Sequence[Line]) -> tuple[str, str]:
+    """Subject and body of a commit. Where nothing changed that lasts, of what happened, failures first."""
+    if not lines or committed is None or now.digest != committed.digest:
+        return message(committed, now)
+    return message_of([line.sentence for line in sorted(lines, key=lambda line: line.kind is not Kind.FAILED)])
+
+
+def _condition(trouble: str) -> Condition:
+    """What is wrong with the branch: `what it is; what to do`, or an error's three lines."""
+    lines = [line.strip() for line in trouble.splitlines()]
+    do = next((line.removeprefix("next: ") for line in lines if line.startswith("next: ")), "")
+    why = " ".join(line for line in lines if not line.startswith("next: "))
+    if not do:
+        why, _, do = why.partition("; ")
+    return Condition("status branch", why[:300], do, kind="status_branch")
 
 
 def _whose(tip: Tip, cluster: str) -> str:

@@ -6,16 +6,49 @@ settles first, and comes at most once a minute.
 
 from __future__ import annotations
 
-from llmgw.core.status import FleetStatus
+from msgspec import UNSET, UnsetType
+
+from llmgw.core.problems import problems
+from llmgw.core.status import FleetStatus, NodeNow
 
 VERDICT_S = 1.0
 """After a new commit: within two seconds of it, with the pass and the push."""
 ARRIVED_S = 1.0
 """After the fleet came to be as asked."""
 LOST_S = 10.0
-"""After a node or a model was lost."""
+"""After a node or a model was lost, or something else came to need a person."""
 SETTLE_S = 10.0
 APART_S = 60.0
+FIGURES_APART_S = 600.0
+"""Between commits that only bring what others take of memory and disk: while weights arrive it moves all the time."""
+MOVED_GIB = 2
+
+
+def worth_writing(committed: FleetStatus | None, now: FleetStatus) -> bool:
+    """Whether there is anything new to commit."""
+    return committed is None or now.digest != committed.digest or figures_moved(committed, now)
+
+
+def figures_moved(committed: FleetStatus, now: FleetStatus) -> bool:
+    """Whether what others take of a node, or its free disk, is over 2 GiB from what is written: plans count on it."""
+    known = {n.name: n.now for n in committed.nodes}
+    return any(n.name in known and _moved(known[n.name], n.now) for n in now.nodes)
+
+
+def _moved(was: NodeNow | UnsetType, now: NodeNow | UnsetType) -> bool:
+    if was is UNSET or now is UNSET:
+        return was is not now
+    pairs = [
+        (was.memory_used_by_others_gib, now.memory_used_by_others_gib),
+        (was.disk_free_gib, now.disk_free_gib),
+        *(
+            (was.cards_held_gib.get(c, 0), now.cards_held_gib.get(c, 0))
+            for c in {*was.cards_held_gib, *now.cards_held_gib}
+        ),
+    ]
+    return any(
+        (a is None) != (b is None) or (a or 0) - (b or 0) not in range(-MOVED_GIB, MOVED_GIB + 1) for a, b in pairs
+    )
 
 
 def due_in_s(committed: FleetStatus | None, now: FleetStatus, *, changed_s: float, committed_s: float) -> float:
@@ -27,13 +60,19 @@ def due_in_s(committed: FleetStatus | None, now: FleetStatus, *, changed_s: floa
         changed_s: since it first differed.
         committed_s: since the last commit of this process; infinite before the first.
     """
-    if committed is None or committed.observed_commit != now.observed_commit or committed.problems != now.problems:
+    if committed is None or _verdict(committed) != _verdict(now):
         return max(0.0, VERDICT_S - changed_s)
     if now.as_asked and not committed.as_asked:
         return max(0.0, ARRIVED_S - changed_s)
     if _lost(committed, now):
         return max(0.0, LOST_S - changed_s)
-    return max(0.0, SETTLE_S - changed_s, APART_S - committed_s)
+    apart = FIGURES_APART_S if now.digest == committed.digest else APART_S
+    return max(0.0, SETTLE_S - changed_s, apart - committed_s)
+
+
+def _verdict(status: FleetStatus) -> tuple[object, ...]:
+    """What somebody waits for who pushed something, or who looks whether control is well."""
+    return status.observed_commit, status.problems, status.trouble
 
 
 def _lost(committed: FleetStatus, now: FleetStatus) -> bool:
@@ -44,4 +83,9 @@ def _lost(committed: FleetStatus, now: FleetStatus) -> bool:
         models.get(m.name) == "ready" and m.state != "ready" and not any(p.ready for p in m.profiles)
         for m in now.models
     )
-    return gone or down
+    return gone or down or _new(committed, now)
+
+
+def _new(committed: FleetStatus, now: FleetStatus) -> bool:
+    """Whether something needs a person that did not."""
+    return not {t.key for t in problems(now) if not t.waits} <= {t.key for t in problems(committed)}

@@ -7,7 +7,6 @@ from msgspec import UNSET, Struct, UnsetType
 from llmgw.core.actions import Plan
 from llmgw.core.holdings import Failure, Holding, HoldingState
 from llmgw.core.observed import Observed
-from llmgw.core.retention import version_key
 from llmgw.core.wanted import Wanted
 from llmgw.units import GIB
 from llmgw_agent.protocol import WeightFile
@@ -21,6 +20,10 @@ class HoldingStatus(Struct, frozen=True, omit_defaults=True):
     state: HoldingState
     origin: str = "catalog"
     files: tuple[WeightFile, ...] = ()
+    bytes: int | None = None
+    """All of it. None: it is not known."""
+    arrived: int = 0
+    """Percent, while it arrives, in steps of `STEP`: each percent would be a commit."""
     failure: Failure | None = None
     models: tuple[str, ...] = ()
     """Who refers to it."""
@@ -28,6 +31,10 @@ class HoldingStatus(Struct, frozen=True, omit_defaults=True):
     """UTC seconds."""
     retain_s: int | None = None
     """How long it is kept after that, where its model says so itself: the model may be gone when it counts."""
+
+
+STEP = 25
+"""Percent. A fetch that takes hours is three commits, and not one a minute."""
 
 
 class MirrorStatus(Struct, frozen=True, omit_defaults=True):
@@ -46,7 +53,7 @@ def mirror_status(wanted: Wanted, seen: Observed, plan: Plan) -> MirrorStatus | 
         return None
     users: dict[str, list[str]] = {}
     for name, entry in wanted.models.items():
-        users.setdefault(version_key(entry.model), []).append(name)
+        users.setdefault(entry.version_key, []).append(name)
     if seen.mirror is None:
         # What it held when it was last seen is still worth saying.
         held = tuple(_holding(_remembered(k, files), users, plan) for k, files in sorted(plan.memory.files.items()))
@@ -70,13 +77,16 @@ def _remembered(key: str, files: tuple[WeightFile, ...]) -> Holding:
 
 
 def _holding(holding: Holding, users: dict[str, list[str]], plan: Plan) -> HoldingStatus:
+    present, total = holding.state is HoldingState.PRESENT, holding.total_bytes
     since, retain = plan.memory.unreferenced.get(holding.key), plan.memory.retains.get(holding.key)
     return HoldingStatus(
         holding.name,
         holding.version,
         holding.state,
         origin=holding.origin,
-        files=holding.files if holding.state is HoldingState.PRESENT else (),
+        files=holding.files if present else (),
+        bytes=sum(f.bytes for f in holding.files) if present and holding.files else holding.total_bytes,
+        arrived=0 if present or not total else STEP * (100 * holding.done_bytes // total // STEP),
         failure=holding.failure,
         models=tuple(users.get(holding.key, ())),
         unreferenced_since=None if since is None else int(since),

@@ -11,7 +11,6 @@ from llmgw.core.condition import Condition, condition
 from llmgw.core.headroom import Left
 from llmgw.core.memory import LastGood, Memory
 from llmgw.core.replicas import Fleet
-from llmgw.core.retention import version_key
 from llmgw.core.seats import counts
 from llmgw.core.unplaced import Reason
 from llmgw.core.wanted import WantedModel
@@ -39,12 +38,29 @@ class Shortage(Struct, frozen=True, omit_defaults=True):
     reasons: tuple[Reason, ...]
 
 
+class Taken(Struct, frozen=True, omit_defaults=True):
+    """What one ready replica of a profile takes of its node, and how fast it answers."""
+
+    profile: str
+    memory_bytes: int
+    """Of the host, as it is claimed."""
+    cards: int = 0
+    card_bytes: int | None = None
+    """Of all its cards together, as it was worked out. None: it was not."""
+    tps: float | None = None
+    """Tokens a second of one answer alone. None: it is not known."""
+    measured: bool = False
+    """Whether that was measured; else it was worked out."""
+
+
 class ModelNow(Struct, frozen=True, omit_defaults=True):
     """What of a model moves."""
 
     unplaced: tuple[Shortage, ...] = ()
     headroom: tuple[Left, ...] = ()
     """How many more would fit, by profile, as of when it was written. Empty: that was not worked out."""
+    taken: tuple[Taken, ...] = ()
+    """By profile, of those with a ready replica."""
 
 
 class ModelStatus(Struct, frozen=True, omit_defaults=True):
@@ -98,7 +114,7 @@ def model_status(
         commit=entry.commit if entry else "",
         frozen=entry.frozen if entry else "",
         profiles=tuple(profiles),
-        version=version_key(entry.model) if entry else "",
+        version=entry.version_key if entry else "",
         conditions=conditions,
         good=_good(entry, plan.memory) if entry else {},
         now=_shortages(held),

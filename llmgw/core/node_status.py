@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -49,6 +49,8 @@ class NodeStatus(Struct, frozen=True, omit_defaults=True):
     inventory: Inventory | None = None
     replicas: tuple[ReplicaStatus, ...] = ()
     versions: tuple[HeldVersion, ...] = ()
+    unwanted: tuple[str, ...] = ()
+    """Of these, the whole ones that no model of the catalog refers to, as `name/version`."""
     conditions: tuple[Condition, ...] = ()
     """Why it, or a card of it, is not trusted with anything new."""
     now: NodeNow | UnsetType = UNSET
@@ -61,7 +63,7 @@ class NodeStatus(Struct, frozen=True, omit_defaults=True):
         return {"usable": "reporting", "unknown": "not reported yet"}.get(self.standing, self.standing)
 
 
-def node_status(node: Node, conditions: Iterable[Condition]) -> NodeStatus:
+def node_status(node: Node, conditions: Iterable[Condition], wanted: Container[str]) -> NodeStatus:
     seen, inventory = node.seen, node.seen.inventory
     moving = NodeNow(
         report_age_s=None if seen.age_s is None else round(seen.age_s),
@@ -86,6 +88,7 @@ def node_status(node: Node, conditions: Iterable[Condition]) -> NodeStatus:
         inventory=inventory,
         replicas=tuple(sorted((_replica(r) for r in seen.replicas), key=lambda r: (r.id, r.generation))),
         versions=tuple(sorted((_held(v) for v in seen.versions), key=lambda v: v.key)),
+        unwanted=tuple(sorted(v.key for v in seen.versions if v.state == "held" and v.key not in wanted)),
         conditions=tuple(conditions),
         now=moving,
     )

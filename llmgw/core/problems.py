@@ -18,6 +18,7 @@ KINDS = {
     "not_admitted": "a commit is not carried out: its signature, or its history",
     "status_branch": "the status branch cannot be written, or another writes it too",
     "internal": "a bug of llmgw",
+    "flapping": "something changes to and fro, and is shown anew every ten minutes",
     "held": "a guard keeps a commit from removing what it would",
     "catalog": "a file of the repository cannot be used",
     "mirror_away": "the mirror does not answer",
@@ -41,7 +42,7 @@ class Trouble(Struct, frozen=True, omit_defaults=True):
 
     kind: str
     subject: str
-    """A model, a profile (`model/profile`), a replica's id, `node NAME`, a version, a file, or a part of control."""
+    """A model, a profile (`model/profile`), `node NAME`, a version, a file, or a part of control."""
     why: str
     """Stays the same as long as the reason does."""
     next: str = ""
@@ -143,7 +144,9 @@ def _model(model: ModelStatus, status: FleetStatus) -> Iterator[Trouble]:
     short = [p for p in model.profiles if p.ready < p.wanted]
     general = "model_not_ready" if short else "waiting"
     for c in model.conditions:
-        yield Trouble(c.kind or general, c.subject, c.why, c.next, waits=not c.stalled)
+        # Of seven replicas that find no node for one reason, it is said once.
+        subject = c.subject.rpartition("/")[0] if c.subject.count("/") > 1 else c.subject
+        yield Trouble(c.kind or general, subject, c.why, c.next, waits=not c.stalled)
     if short and not model.conditions:
         ready = ", ".join(f"{p.ready} of {p.wanted} {p.name} replicas are ready" for p in short)
         yield Trouble("model_not_ready", model.name, ready, waits=model.state != "stalled")

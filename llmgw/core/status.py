@@ -90,13 +90,14 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
         if held.subject in fleet.nodes and not held.model and plan.settled:
             doubts[held.subject].append(condition(held))
     moving = _moving(plan)
+    versions = {entry.version_key for entry in wanted.models.values()}
     models = (model_status(n, wanted.models.get(n), fleet, plan, of_model[n], moving=n in moving) for n in names)
     return FleetStatus(
         cluster=wanted.server.cluster,
         observed_commit=wanted.commit,
         settled=plan.settled,
         models=tuple(models),
-        nodes=tuple(node_status(n, doubts[n.name]) for n in fleet.nodes.values()),
+        nodes=tuple(node_status(n, doubts[n.name], versions) for n in fleet.nodes.values()),
         mirror=mirror_status(wanted, seen, plan),
         problems=tuple(p.line_form() for p in wanted.problems),
         held=wanted.held,

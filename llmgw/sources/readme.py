@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
-from llmgw.core.holdings import HoldingState
-from llmgw.core.status import Condition, FleetStatus, MirrorStatus, ModelStatus, NodeStatus
+from llmgw.core.problems import Trouble, problems
+from llmgw.core.status import FleetStatus, ModelStatus, NodeStatus
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.planning.learned import Row, Spread, rows
+from llmgw.sources.markdown import table, text
+from llmgw.sources.picture import picture
+from llmgw.sources.readme_mirror import mirror
 from llmgw.units import show_bytes, show_gib
 from llmgw_agent.protocol import Card
 
 ROWS = 200
 """Rows of a table that are shown; the files beside the README have all of them."""
+ON_THEIR_WAY = 20
+"""Things that only take time: of a fleet that starts there is one for each replica."""
 ESTIMATES = 20
 """Of estimates: they are read when one is in doubt, and not each day."""
+
+_STATES = {"idle": "starts when asked"}
+_WORST = ("stalled", "reconciling")
 
 
 def readme(status: FleetStatus, wanted: Wanted | None) -> str:
@@ -29,7 +38,8 @@ def readme(status: FleetStatus, wanted: Wanted | None) -> str:
         *_models(status, wanted.models if wanted else {}),
         *_headroom(status.models),
         *_nodes(status.nodes),
-        *_mirror(status.mirror),
+        *mirror(status),
+        *picture(status),
         *_estimates(rows(status.estimates.runs)),
     ]
     return "\n".join(parts)
@@ -41,74 +51,101 @@ def headline(status: FleetStatus) -> str:
     asked = sum(p.wanted for m in status.models for p in m.profiles)
     if not status.settled:
         return "waiting for its nodes"
-    if status.as_asked:
+    wrong = sum(not t.waits for t in problems(status))
+    if status.as_asked and not wrong:
         return f"as asked, {ready} of {asked} replicas ready"
-    wrong = _to_look_at(status)
     needs = f", {wrong} thing{'s' if wrong != 1 else ''} to look at" if wrong else ", on its way"
     return f"{ready} of {asked} replicas ready{needs}"
 
 
-def _to_look_at(status: FleetStatus) -> int:
-    """How many things need a person. A file's problem and the model it keeps as it was are one."""
-    broken = {p.partition(":")[0] for p in status.problems}
-    models = sum(m.state == "stalled" or (bool(m.frozen) and m.path not in broken) for m in status.models)
-    nodes = sum(n.standing not in ("usable", "unknown") for n in status.nodes)
-    away = status.mirror is not None and not status.mirror.reachable
-    return len(status.held) + len(status.problems) + models + nodes + away
-
-
-def _problems(status: FleetStatus) -> Iterable[str]:
-    lines = [f"- **held** {_text(h)}" for h in status.held]
-    lines += [f"- **catalog** {_text(p)}" for p in status.problems]
-    for model in status.models:
-        if model.frozen:
-            lines.append(f"- **{model.name}** {_text(model.frozen)}")
-        lines += [_told(c.subject, c) for c in model.conditions]
-    for node in status.nodes:
-        if node.standing != "usable":
-            lines.append(f"- **node {node.name}** {node.word}: see whether its agent runs")
-        if node.inventory and node.inventory.card_problem:
-            lines.append(f"- **node {node.name}** {_text(node.inventory.card_problem)}")
-        lines += [_told(f"node {node.name}", c) for c in node.conditions]
-    if status.mirror is not None and not status.mirror.reachable:
-        lines.append("- **mirror** cannot be reached: what it holds now is not known")
-    if lines:
+def _problems(status: FleetStatus) -> Iterator[str]:
+    found = problems(status)
+    details = {f"{m.name}/{s.profile}": s.detail for m in status.models if m.now is not UNSET for s in m.now.unplaced}
+    grave = [t for t in found if not t.waits]
+    if grave:
         yield "## To look at\n"
-        yield "\n".join(lines[:ROWS]) + "\n"
+        yield "\n".join(_told(t, details.get(t.subject, "")) for t in grave[:ROWS]) + "\n"
+        if len(grave) > ROWS:
+            yield f"{len(grave) - ROWS} more are in `problems.yaml`.\n"
+    if len(found) > len(grave):
+        yield "## On its way: nobody has to do anything\n"
+        some = found[len(grave) :][:ON_THEIR_WAY]
+        yield "\n".join(_told(t, details.get(t.subject, "")) for t in some) + "\n"
+        if len(found) - len(grave) > ON_THEIR_WAY:
+            yield f"{len(found) - len(grave) - ON_THEIR_WAY} more are in `problems.yaml`.\n"
 
 
-def _told(subject: str, condition: Condition) -> str:
-    do = f"  \n  *next:* {_text(condition.next)}" if condition.next else ""
-    return f"- **{_text(subject)}** {_text(condition.why)}{do}"
+def _told(problem: Trouble, detail: str) -> str:
+    since = f" (since {utc(problem.since)})" if problem.since else ""
+    more = f" ({text(detail)})" if detail else ""
+    do = f"  \n  *next:* {text(problem.next)}" if problem.next else ""
+    return f"- **{text(problem.subject)}** {text(problem.why)}{more}{since}{do}"
 
 
-def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterable[str]:
+def utc(at: int) -> str:
+    """`2026-12-01 02:48 UTC`."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
+
+
+def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterator[str]:
     yield "## Models\n"
     if not status.models:
         yield "None. Add one as `catalog/NAME.yaml`.\n"
         return
-    rows = ["| model | state | ready | where | weights |", "|---|---|---|---|---|"]
-    for model in status.models[:ROWS]:
-        entry = wanted.get(model.name)
-        weights = model.version or (entry.model.source.from_ if entry else "")
-        rows.append(f"| {model.name} | {model.state} | {ready_of(model)} | {_text(where(model))} | {_text(weights)} |")
-    yield "\n".join(rows) + "\n"
-    if len(status.models) > ROWS:
-        yield f"{len(status.models) - ROWS} more are in `models/`.\n"
+    yield table(
+        ("model", "state", "ready", "tokens a second", "one takes", "where", "weights"),
+        (
+            (
+                model.name,
+                _state(model),
+                ready_of(model),
+                speed_of(model),
+                _taken(model),
+                text(where(model)),
+                text(model.version or (wanted[model.name].model.source.from_ if model.name in wanted else "")),
+            )
+            for model in sorted(status.models, key=lambda m: (m.state not in _WORST, m.state != "stalled", m.name))
+        ),
+        most=ROWS,
+        rest="`models/`",
+    )
 
 
-def _headroom(models: Iterable[ModelStatus]) -> Iterable[str]:
+def _state(model: ModelStatus) -> str:
+    return _STATES.get(model.state, model.state) + (", kept as it was" if model.frozen else "")
+
+
+def speed_of(model: ModelStatus) -> str:
+    """`31 gpu, about 8 cpu`: what was measured, and what was only worked out."""
+    taken = model.now.taken if model.now is not UNSET else ()
+    known = (f"{'' if t.measured else 'about '}{t.tps:.3g} {t.profile}" for t in taken if t.tps is not None)
+    return ", ".join(known) or "-"
+
+
+def _taken(model: ModelStatus) -> str:
+    parts = []
+    for t in model.now.taken if model.now is not UNSET else ():
+        of_cards = f" and {show_gib(t.card_bytes)}" if t.card_bytes is not None else ""
+        cards = f"{of_cards} on {t.cards} card{'s' * (t.cards > 1)}" if t.cards else ""
+        parts.append(f"{show_gib(t.memory_bytes)}{cards} {t.profile}")
+    return ", ".join(parts) or "-"
+
+
+def _headroom(models: Iterable[ModelStatus]) -> Iterator[str]:
     """How many more there would be room for, and why not more."""
     known = [(m.name, h) for m in models if m.now is not UNSET for h in m.now.headroom]
     if not known:
         return
     yield "## Room for more\n"
-    rows = ["| model | profile | more | with preempting | why not more |", "|---|---|---|---|---|"]
-    rows += [
-        f"| {name} | {h.profile} | {'? | ?' if h.more is None else f'{h.more} | {h.by_preempting}'} | {_text(h.why)} |"
-        for name, h in known[:ROWS]
-    ]
-    yield "\n".join(rows) + "\n"
+    yield table(
+        ("model", "profile", "more", "with preempting", "why not more"),
+        (
+            (name, h.profile, *(("?", "?") if h.more is None else (str(h.more), str(h.by_preempting))), text(h.why))
+            for name, h in known
+        ),
+        most=ROWS,
+        rest="`models/`",
+    )
 
 
 def ready_of(model: ModelStatus) -> str:
@@ -122,19 +159,37 @@ def where(model: ModelStatus) -> str:
     return ", ".join(f"{nodes.count(n)} on {n}" if nodes.count(n) > 1 else n for n in dict.fromkeys(nodes))
 
 
-def _nodes(nodes: Iterable[NodeStatus]) -> Iterable[str]:
+def _nodes(nodes: Iterable[NodeStatus]) -> Iterator[str]:
     yield "## Nodes\n"
-    rows = ["| node | state | cores | memory | cards | engines | replicas |", "|---|---|---|---|---|---|---|"]
-    for node in list(nodes)[:ROWS]:
-        has = node.inventory
-        cards = cards_of(has.cards) if has else ""
-        engines = ", ".join(f"{e.name} {e.version}".strip() for e in has.engines or ()) if has else ""
-        rows.append(
-            f"| {node.name} | {node.word} | {has.cpu_cores if has else '?'} "
-            f"| {show_gib(has.memory_bytes) if has else '?'} | {cards or '-'} | {_text(engines) or '-'} "
-            f"| {len(node.replicas)} |"
-        )
-    yield "\n".join(rows) + "\n"
+    yield table(
+        ("node", "state", "agent", "cores", "memory", "cards", "engines", "replicas", "weights"),
+        (_node(node) for node in sorted(nodes, key=lambda n: (n.standing == "usable", n.name))),
+        most=ROWS,
+        rest="`nodes/`",
+    )
+
+
+def _node(node: NodeStatus) -> tuple[str, ...]:
+    has = node.inventory
+    engines = ", ".join(f"{e.name} {e.version}".strip() for e in has.engines or ()) if has else ""
+    return (
+        node.name,
+        node.word,
+        text(node.agent_version) or "?",
+        str(has.cpu_cores) if has else "?",
+        show_gib(has.memory_bytes) if has else "?",
+        (cards_of(has.cards) if has else "") or "-",
+        text(engines) or "-",
+        str(len(node.replicas)),
+        _weights(node),
+    )
+
+
+def _weights(node: NodeStatus) -> str:
+    held = {v.key: v.bytes for v in node.versions if v.state == "held"}
+    unwanted = sum(held.get(key, 0) for key in node.unwanted)
+    spare = f", {len(node.unwanted)} of them for no model ({show_bytes(unwanted)})" if node.unwanted else ""
+    return f"{len(held)} versions{spare}" if held else "-"
 
 
 def cards_of(cards: Iterable[Card]) -> str:
@@ -143,30 +198,6 @@ def cards_of(cards: Iterable[Card]) -> str:
     cut = {c.parent for c in listed}
     kinds = Counter(f"{c.card_class} {c.slice}".strip() for c in listed if c.uuid not in cut)
     return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
-
-
-def _mirror(mirror: MirrorStatus | None) -> Iterable[str]:
-    if mirror is None:
-        return
-    yield "## Mirror\n"
-    if not mirror.reachable:
-        yield "It cannot be reached. When it was last seen it held:\n"
-    yield from _holdings(mirror)
-    if mirror.purges:
-        yield "Purges:\n"
-        yield "\n".join(f"- {_text(purge)}" for purge in mirror.purges[:ROWS]) + "\n"
-
-
-def _holdings(mirror: MirrorStatus) -> Iterable[str]:
-    if not mirror.holdings:
-        yield "It holds nothing.\n" if mirror.reachable else "nothing that is known.\n"
-        return
-    rows = ["| version | state | size | used by |", "|---|---|---|---|"]
-    for h in mirror.holdings[:ROWS]:
-        size = show_bytes(sum(f.bytes for f in h.files)) if h.files else "?"
-        state = f"failed: {h.failure.message}" if h.state is HoldingState.FAILED and h.failure else str(h.state)
-        rows.append(f"| {h.name}/{h.version} | {_text(state)} | {size} | {', '.join(h.models) or 'not served'} |")
-    yield "\n".join(rows) + "\n"
 
 
 def _estimates(table: Sequence[Row]) -> Iterable[str]:
@@ -182,7 +213,7 @@ def _estimates(table: Sequence[Row]) -> Iterable[str]:
         runs = max(spread.count for spread in row.spreads.values()) if row.spreads else 0
         figures = " | ".join(_spread(spread) for spread in (row.host, row.card, row.tps))
         engine = f"{row.engine} {row.version}".strip()
-        lines.append(f"| {_text(engine)} | {_text(row.architecture)} | {_text(row.place)} | {runs} | {figures} |")
+        lines.append(f"| {text(engine)} | {text(row.architecture)} | {text(row.place)} | {runs} | {figures} |")
     yield "\n".join(lines) + "\n"
     if len(table) > ESTIMATES:
         yield f"{len(table) - ESTIMATES} more are in `estimates.yaml`.\n"
@@ -190,11 +221,3 @@ def _estimates(table: Sequence[Row]) -> Iterable[str]:
 
 def _spread(of: Spread | None) -> str:
     return f"{of.p50:.2f}, {of.p90:.2f}, {of.worst:.2f}" if of else "-"
-
-
-def _text(value: str) -> str:
-    """A value that cannot leave its cell or its line, nor be read as markup."""
-    line = " ".join(value.split()).replace("@", "@\u200b")
-    for mark in ("\\", "`", "*", "[", "]", "<", ">", "|"):
-        line = line.replace(mark, f"\\{mark}")
-    return line

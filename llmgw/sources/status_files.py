@@ -4,6 +4,8 @@
     summary.yaml                  the commit, the guards, the problems, the server as last good
     models/<shard>/<name>.yaml    one a model, with its spec as last good
     nodes/<shard>/<name>.yaml     one a node, with what it has and what is on it
+    inventory.yaml                what is ours: models, what runs where, what is held where
+    problems.yaml                 what is not as it should be, and since when
     mirror.yaml                   what is held, and since when nothing refers to it
     estimates.yaml                what was predicted of replicas, and what was measured
 
@@ -30,16 +32,28 @@ from llmgw.core import lastgood
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
 from llmgw.core.observed import NodeSeen, Observed
+from llmgw.core.problems import Trouble, problems
+from llmgw.core.references import other_key
 from llmgw.core.replicas import Standing, survey
-from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ReplicaStatus
+from llmgw.core.status import (
+    Condition,
+    FleetStatus,
+    HoldingStatus,
+    MirrorStatus,
+    ModelStatus,
+    NodeStatus,
+    ReplicaStatus,
+)
 from llmgw.core.wanted import Wanted, WantedKey, WantedModel
 from llmgw.errors import OperatorError
 from llmgw.planning.learned import Estimates, Learned, rows
+from llmgw.sources.owned import owned
 from llmgw.sources.readme import readme
 from llmgw.units import GIB
 from llmgw_agent.protocol import SILENT_AFTER_S, ReplicaReport
 
 ESTIMATES = "estimates.yaml"
+PROBLEMS = "problems.yaml"
 FORMAT = 1
 """Raised when an older llmgw could not read what is written."""
 
@@ -80,6 +94,14 @@ class Summary(Struct, frozen=True):
     """server.yaml as last good, in canonical form."""
     keys: tuple[dict[str, Any], ...] = ()
     """Client keys by hash as last good, each with its `path`."""
+    trouble: tuple[Condition, ...] = ()
+    """Of control itself."""
+
+
+class Problems(Struct, frozen=True):
+    """problems.yaml: what `core.problems` makes of the rest, for programs, and since when each is one."""
+
+    problems: tuple[Trouble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +144,14 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         status.problems,
         canonical.spec(wanted.server) if wanted else {},
         tuple({"path": k.path, **canonical.spec(k.key)} for k in wanted.keys) if wanted else (),
+        status.trouble,
     )
-    files = {"README.md": readme(status, wanted).encode(), "summary.yaml": _dump(summary)}
+    files = {
+        "README.md": readme(status, wanted).encode(),
+        "summary.yaml": _dump(summary),
+        "inventory.yaml": _dump(owned(status)),
+        PROBLEMS: _dump(Problems(problems(status))),
+    }
     for model in status.models:
         entry = wanted.models.get(model.name) if wanted else None
         extra = {"since": entry.since, "spec": canonical.spec(entry.model)} if entry else {}
@@ -150,7 +178,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
     Raises:
         OperatorError: it was written by a later version, or by hand.
     """
-    problems: list[str] = []
+    left_out: list[str] = []
 
     def each(read: Callable[[U], T], of: Iterable[U]) -> list[T]:
         good = []
@@ -160,7 +188,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
             except OperatorError as e:
                 if whole:
                     raise
-                problems.append(e.sentence)
+                left_out.append(e.sentence)
         return good
 
     summary = _load(files, "summary.yaml", Summary)
@@ -174,6 +202,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
     nodes = each(lambda p: _node_status(files, p), (p for p in sorted(files) if p.startswith("nodes/")))
     mirror = next(iter(each(lambda p: _load(files, p, MirrorStatus), files.keys() & {"mirror.yaml"})), None)
     estimates = next(iter(each(lambda p: _load(files, p, Estimates), files.keys() & {ESTIMATES})), Estimates())
+    told = next(iter(each(lambda p: _load(files, p, Problems), files.keys() & {PROBLEMS})), Problems())
     status = FleetStatus(
         summary.cluster,
         summary.observed_commit,
@@ -184,6 +213,8 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
         summary.problems,
         summary.held,
         estimates,
+        summary.trouble,
+        {t.key: t.since for t in told.problems if 0 < t.since < LARGEST},
     )
     entries = {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None}
     wanted = None
@@ -198,7 +229,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
             # What is no commit's id leads nowhere: then only the newest commit's own lines count.
             applied=summary.applied_commit if re.fullmatch("[0-9a-f]{40}", summary.applied_commit) else "",
         )
-    return Recorded(summary, status, wanted, tuple(problems))
+    return Recorded(summary, status, wanted, tuple(left_out))
 
 
 def observed(recorded: Recorded) -> Observed:
@@ -317,7 +348,7 @@ def _holding(holding: HoldingStatus) -> Holding:
         holding.state,
         origin=holding.origin,
         files=holding.files,
-        total_bytes=sum(f.bytes for f in holding.files) or None,
+        total_bytes=sum(f.bytes for f in holding.files) or holding.bytes,
         failure=holding.failure,
     )
 
@@ -337,7 +368,14 @@ def _model(files: Mapping[str, bytes], path: str) -> tuple[ModelStatus, WantedMo
         raise _by_hand(path, f"its spec is of {model.name}")
     since = kept.since if 0 <= kept.since < LARGEST else 0
     return status, WantedModel(
-        model, status.path, status.commit, since, status.frozen, shared=kept.shared, author=kept.author
+        model,
+        status.path,
+        status.commit,
+        since,
+        status.frozen,
+        shared=kept.shared,
+        author=kept.author,
+        held_as=other_key(model, status.version),
     )
 
 

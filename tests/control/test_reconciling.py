@@ -113,7 +113,7 @@ async def test_a_commit_that_would_remove_everything_is_held_until_it_is_allowed
         await until(lambda: not node.replicas)
         stop(serving)
 
-    assert "**held**" in page["README.md"]
+    assert "- **removals** commit " in page["README.md"]
 
 
 async def test_a_status_branch_that_a_person_deleted_is_written_again(tmp_path):

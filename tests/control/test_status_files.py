@@ -16,6 +16,7 @@ from llmgw.core.wanted import WantedKey
 from llmgw.errors import OperatorError
 from llmgw.planning.learned import Estimates, Figure, Learned, Run
 from llmgw.planning.speed import CardSpeed
+from llmgw.sources.markdown import text
 from llmgw.sources.status_files import from_files, observed, remembered, seen_in, to_files
 from llmgw_agent.protocol import WeightFile
 
@@ -156,13 +157,11 @@ def test_the_readme_says_the_state_in_its_first_line_and_problems_before_anythin
 
     assert page.startswith("# lab: 1 of 2 replicas ready")
     assert page.index("## To look at") < page.index("## Models") < page.index("## Nodes") < page.index("## Mirror")
-    assert "| old/3 | present | 100 B | not served |" in page
+    assert "| old | 3 | present | 1 | 100 B | not served: `llmgw model add mirror:old/3` | 0 |" in page
 
 
 def test_markup_and_mentions_in_a_value_are_only_text():
-    from llmgw.sources.readme import _text
-
-    assert _text("a|b\n`c` <d> @ana *e*") == "a\\|b \\`c\\` \\<d\\> @\u200bana \\*e\\*"
+    assert text("a|b\n`c` <d> @ana *e*") == "a\\|b \\`c\\` \\<d\\> @\u200bana \\*e\\*"
 
 
 @pytest.mark.parametrize(

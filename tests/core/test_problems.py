@@ -68,12 +68,17 @@ GONE = Failure("not_found", "https://hub.example/m.gguf is not there", "name ano
         pytest.param(a_fleet(a_model("stalled", 0)), ["model_not_ready m"], id="stalled"),
         pytest.param(
             a_fleet(a_model("reconciling", 0, conditions=(Condition("m/cpu/0", "no room", stalled=True),))),
-            ["model_not_ready m/cpu/0"],
+            ["model_not_ready m/cpu"],
             id="a reason is said in place of the count",
         ),
         pytest.param(
+            a_fleet(a_model("stalled", 0, conditions=tuple(Condition(f"m/cpu/{n}", "no room") for n in range(7)))),
+            ["model_not_ready m/cpu (waits)"],
+            id="seven replicas without room are one problem",
+        ),
+        pytest.param(
             a_fleet(a_model(conditions=(Condition("m/cpu/1", "it stops when others serve"),))),
-            ["waiting m/cpu/1 (waits)"],
+            ["waiting m/cpu (waits)"],
             id="all that is asked is ready, and something is not done yet",
         ),
         pytest.param(

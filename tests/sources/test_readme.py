@@ -35,12 +35,12 @@ OTHER = "catalog/n.yaml:1:1: this is not YAML"
             id="stalled, and another file is broken",
         ),
         pytest.param(
-            fleet(model(frozen="stays as it was"), problems=(BROKEN,)),
+            fleet(model(frozen=f"stays as it was at cccc: {BROKEN}"), problems=(BROKEN,)),
             "1 of 1 replicas ready, 1 thing to look at",
             id="a broken file and the model it keeps are one thing",
         ),
         pytest.param(
-            fleet(model(frozen="stays as it was"), problems=(BROKEN, OTHER), held=("5 models would go",)),
+            fleet(model(frozen=f"stays as it was at cccc: {BROKEN}"), problems=(BROKEN, OTHER), held=("5 models would go",)),
             "1 of 1 replicas ready, 3 things to look at",
             id="two files and a removal that is held",
         ),
