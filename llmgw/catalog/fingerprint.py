@@ -153,7 +153,9 @@ def effect_of(at: tuple[str, ...], kind: type[BaseModel] = Model) -> Effect:
         mark = mark_of(kind, name)
         if mark is not None and not mark.values:
             return Effect.NOTHING
-        effect = EFFECTS[str(kind.model_config["title"])][step]
+        if (known := EFFECTS.get(str(kind.model_config["title"]))) is None:
+            break  # a part that models are read with acts as the whole of it does
+        effect = known[step]
         inner = next(types_in(field.annotation), None)
         if inner is None:
             break

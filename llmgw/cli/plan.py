@@ -20,10 +20,10 @@ from llmgw.cli.plan_markdown import plan_markdown
 from llmgw.cli.plan_text import plan_text
 from llmgw.cli.render import as_json
 from llmgw.cli.seen import Seen, look, operator
-from llmgw.core.holdings import HoldingState
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.paces import paced
 from llmgw.core.preview import Preview, preview
+from llmgw.core.references import held_files
 from llmgw.core.simulate import Course, course
 from llmgw.core.wanted import Wanted, allowed_removals, judge, purged_names
 from llmgw.errors import Exit, Misused, OperatorError, Refused
@@ -141,7 +141,8 @@ def _warnings(source: Source, seen: Seen, based: Snapshot | None, found: Snapsho
 
 def based_on(seen: Seen, catalog: Catalog, commit: str) -> Seen:
     """The same fleet, as if this commit were carried out now."""
-    return replace(seen, base=judge(catalog, commit=commit, committed_at=0, last=seen.base))
+    held = held_files(seen.observed or Observed(), seen.memory.files)
+    return replace(seen, base=judge(catalog, commit=commit, committed_at=0, last=seen.base, held=held))
 
 
 def foresee(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...] = (), warnings: Iterable[str] = ()) -> Preview:
@@ -191,14 +192,13 @@ def wanted_at(found: Snapshot, seen: Seen, trailers: tuple[Trailer, ...]) -> Wan
     """
     looked = seen.observed or Observed()
     catalog = paced(catalog_of(found), looked.nodes, seen.base)
-    held = [h.key for h in looked.mirror.holdings if h.state is HoldingState.PRESENT] if looked.mirror else []
     wanted = judge(
         catalog,
         commit=found.commit,
         committed_at=found.committed_at,
         last=seen.base,
         running={split_id(r.id)[0] for n in looked.nodes for r in n.replicas},
-        held_versions=frozenset(held),
+        held=held_files(looked, seen.memory.files),
         allowed_removals=allowed_removals((t.key, t.value) for t in trailers),
         purged=purged_names((t.key, t.value) for t in trailers),
     )

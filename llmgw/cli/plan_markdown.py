@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from llmgw.cli import plan_outline as outline
 from llmgw.cli import plan_words as words
 from llmgw.cli.render import count
 from llmgw.core.changed import FieldChange
@@ -45,7 +46,7 @@ def plan_markdown(plan: Preview) -> str:
 
 def _head(plan: Preview) -> Iterator[str]:
     yield f"<!-- llmgw-plan:{plan.cluster} -->"
-    yield f"### llmgw plan: {_text(words.headline(plan))}"
+    yield f"### llmgw plan: {_text(outline.headline(plan))}"
     yield ""
     yield f"{count(len(plan.models), 'model')} to look at, {plan.unchanged} unchanged. Seen: {_text(plan.observed)}."
     if plan.observed == "nothing":
@@ -55,7 +56,7 @@ def _head(plan: Preview) -> Iterator[str]:
             yield f"\n**{kind}**: {_text(words.clipped(line, LONGEST_LINE))}"
         if len(lines) > MOST_ROWS:
             yield f"\n**{kind}**: and {len(lines) - MOST_ROWS} more"
-    models = words.worst_first(plan.models)
+    models = outline.worst_first(plan.models)
     if models:
         yield "\n| model | what | replicas | service | why |\n|---|---|---|---|---|"
         yield from (f"| {' | '.join(map(_text, _row(model)))} |" for model in models[:MOST_ROWS])
@@ -77,7 +78,7 @@ def _row(model: ModelChange) -> tuple[str, ...]:
     service = {"create": "new", "remove": "ends"}.get(model.action, "as before")
     if model.interruption:
         service = words.interrupted(model.interruption)
-    return model.name, words.verb(model), words.counted(model), service, words.clipped(words.why(model), 200)
+    return model.name, outline.verb(model), words.counted(model), service, words.clipped(outline.why(model), 200)
 
 
 def _sections(plan: Preview) -> Iterator[str]:
@@ -89,10 +90,10 @@ def _sections(plan: Preview) -> Iterator[str]:
     for rolled in plan.engines:
         first, *rest = words.roll(rolled)
         yield _details(f"engine {first}", _list(rest))
-    for model in words.worst_first(plan.models):
-        yield _details(f"{model.name}: {words.verb(model)}", list(_model(model)))
-    if plan.steps:
-        numbered = [f"{n}. {words.step(step)}" for n, step in enumerate(plan.steps, 1)]
+    for model in outline.worst_first(plan.models):
+        yield _details(f"{model.name}: {outline.verb(model)}", list(_model(model)))
+    if plan.own_steps:
+        numbered = [f"{n}. {words.step(step)}" for n, step in enumerate(plan.own_steps, 1)]
         yield _details("Steps, each when the one before it is done", _fence(_most(numbered)))
     uses = [*map(words.card_use, plan.cards), *map(words.memory_use, plan.memory), *map(words.disk, plan.disks)]
     uses += [f"removed from the mirror: {r.name}/{r.version}: {r.why}" for r in plan.removals]
@@ -111,7 +112,7 @@ def _model(model: ModelChange) -> Iterator[str]:
     yield from _fields(model.fields)
     lines = [model.frozen] if model.frozen else []
     lines += [f"clients: {sentence}" for sentence in model.noticed]
-    lines += [f"service: {words.interrupted(model.interruption)}"] if model.interruption else []
+    lines += [f"service: {service}"] if (service := words.service(model)) else []
     lines += [f"loses its place to {model.gives_way_to}"] if model.gives_way_to else []
     lines += [f"fetch: {words.download(d)}" for d in model.downloads]
     lines += [f"pin: {sentence}" for sentence in model.unpinned]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from llmgw.cli import plan_outline as outline
 from llmgw.cli import plan_words as words
 from llmgw.cli.render import columns, count
 from llmgw.core.actions import Held
@@ -32,15 +33,15 @@ def _plan(plan: Preview) -> Iterator[str]:
     yield from (f"\nproblem  {problem}" for problem in plan.problems)
     yield from (f"\nheld     {held.sentence}" for held in plan.held)
     yield from _shared(plan)
-    for model in words.worst_first(plan.models):
+    for model in outline.worst_first(plan.models):
         yield ""
         yield from _model(model)
     if plan.removals:
         yield ""
         yield from (f"removed from the mirror: {r.name}/{r.version}  {r.why}" for r in plan.removals)
-    if plan.steps:
+    if plan.own_steps:
         yield "\nsteps, each when the one before it is done:"
-        yield from (f"  {n}. {words.step(step)}" for n, step in enumerate(plan.steps, 1))
+        yield from (f"  {n}. {words.step(step)}" for n, step in enumerate(plan.own_steps, 1))
         if not plan.settled:
             yield "  … and so on: it did not come to rest within the steps that were looked at"
     yield from _section("cards in use", map(words.card_use, plan.cards))
@@ -49,7 +50,7 @@ def _plan(plan: Preview) -> Iterator[str]:
     yield from _drift(plan)
     if plan.observed == "nothing":
         yield "\nNothing is known of the fleet, so nothing is placed: only what is asked is compared."
-    yield f"\nresult: {words.headline(plan)}  (plan {plan.digest})"
+    yield f"\nresult: {outline.headline(plan)}  (plan {plan.digest})"
 
 
 def _shared(plan: Preview) -> Iterator[str]:
@@ -84,13 +85,13 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _model(model: ModelChange) -> Iterator[str]:
     file = f"  {model.path}" if model.path else ""
-    yield f"{SIGNS[model.action]} {model.name}  {words.counted(model)}  ({words.verb(model)}){file}"
+    yield f"{SIGNS[model.action]} {model.name}  {words.counted(model)}  ({outline.verb(model)}){file}"
     if model.frozen:
         yield f"    frozen  {model.frozen}"
     yield from _fields(model.fields)
     yield from (f"    clients {sentence}" for sentence in model.noticed)
-    if model.interruption:
-        yield f"    service {words.interrupted(model.interruption)}"
+    if service := words.service(model):
+        yield f"    service {service}"
     if model.gives_way_to:
         yield f"    loses   its place to {model.gives_way_to}"
     for fetch in model.fetches:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from llmgw.catalog.fingerprint import Effect
 from llmgw.cli.render import count
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start
 from llmgw.core.changed import FieldChange
@@ -16,86 +15,11 @@ from llmgw.core.interruption import Interruption
 from llmgw.core.learning import Foretold
 from llmgw.core.model_change import CountChange, ModelChange
 from llmgw.core.occupancy import CardFit, CardUse, Fit, MemoryUse
-from llmgw.core.preview import Preview
 from llmgw.planning.speed import said
 from llmgw.units import show_bytes, show_duration, show_gib
 
 LONGEST_VALUE = 60
 """Characters of a field's value: arguments can be long."""
-
-
-def headline(plan: Preview) -> str:
-    """What a change comes to, in one line that people quote."""
-    if not plan.changes and not plan.held and not plan.problems:
-        return "nothing to do"
-    starts = sum(len(m.starts) for m in plan.models)
-    stops = sum(len(m.stops) for m in plan.models)
-    fetches = sum(len(m.fetches) for m in plan.models)
-    held = len(plan.held) + sum(len(m.held) for m in plan.models)
-    down = sum(bool(m.interruption and not m.interruption.fewest) for m in plan.models)
-    parts = [f"{starts} to start", f"{stops} to stop", f"{fetches} to fetch", f"{held} held"]
-    if down:
-        parts.append(f"{count(down, 'model')} without service for a while")
-    if plan.problems:
-        parts.append(count(len(plan.problems), "problem"))
-    return ", ".join(parts)
-
-
-def verb(model: ModelChange) -> str:
-    """What becomes of a model, in a word or two: the worst that does."""
-    if any(h.stalled for h in model.held):
-        return "held"
-    if model.frozen:
-        return "frozen"
-    if model.action == "remove":
-        return "remove"
-    if model.interruption:
-        return "roll without service" if not model.interruption.fewest else "roll with less service"
-    if model.gives_way_to:
-        return "gives way"
-    if model.action == "create":
-        return "create"
-    if model.starts and model.stops:
-        return "move" if model.moves and not model.fields else "roll"
-    if model.starts or model.stops:
-        return "scale"
-    return "waits" if model.held else "in place"
-
-
-def why(model: ModelChange) -> str:
-    """The first thing to know of what becomes of a model."""
-    restarts = [f.field for f in model.fields if f.effect == Effect.RESTARTS]
-    reasons = (
-        *(h.reason for h in model.held),
-        model.frozen,
-        f"gives way to {model.gives_way_to}" if model.gives_way_to else "",
-        short(restarts or [f.field for f in model.fields], 3),
-        *(start.why for start in model.starts),
-        *(stop.why for stop in model.stops),
-    )
-    return next(filter(None, reasons), "")
-
-
-PAIN = (
-    "held",
-    "frozen",
-    "remove",
-    "roll without service",
-    "roll with less service",
-    "gives way",
-    "roll",
-    "move",
-    "waits",
-    "scale",
-    "create",
-    "in place",
-)
-"""What becomes of models, worst first."""
-
-
-def worst_first(models: Iterable[ModelChange]) -> list[ModelChange]:
-    """As a reader should see them who stops early."""
-    return sorted(models, key=lambda m: (PAIN.index(verb(m)), m.name))
 
 
 def counted(model: ModelChange) -> str:
@@ -129,7 +53,9 @@ def place(change: FieldChange) -> str:
 
 def value(of: object) -> str:
     """A value of a field, on one line and not too long."""
-    text = "unset" if of is None else msgspec.json.encode(of).decode().strip('"')
+    if of in (None, ""):
+        return "unset" if of is None else "empty"
+    text = msgspec.json.encode(of).decode().strip('"')
     return clipped(text, LONGEST_VALUE)
 
 
@@ -170,6 +96,13 @@ def _of_card(card: CardFit) -> str:
     if card.needs_bytes is None:
         return f"{show_gib(card.free_bytes)} free, need not known"
     return f"{show_gib(card.needs_bytes)} of {show_gib(card.free_bytes)}"
+
+
+def service(model: ModelChange) -> str:
+    """What its clients have of it meanwhile. Empty: nothing that serves is touched."""
+    if model.interruption:
+        return interrupted(model.interruption)
+    return "as before: never fewer replicas serve than before and after" if model.starts and model.stops else ""
 
 
 def interrupted(of: Interruption) -> str:

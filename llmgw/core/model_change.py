@@ -23,6 +23,7 @@ from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import WantedModel
 from llmgw.planning.machines import Machine
+from llmgw.units import show_gib
 from llmgw_agent.protocol import split_id
 
 
@@ -155,7 +156,7 @@ def model_change(name: str, before: WantedModel | None, after: WantedModel | Non
     return structs.replace(
         plain,
         estimates=estimates,
-        notes=tuple(free_cards(after, {split_id(a.id)[1] for a in starts}, scene.left)) if after else (),
+        notes=tuple(_notes(after, starts, estimates, scene)) if after else (),
         path=entry.path if entry else "",
         estimates_before=tuple(_running(before, estimates, course)) if before else (),
         fits=tuple(needing(scene.fits.get(name, ()), estimates)),
@@ -166,6 +167,20 @@ def model_change(name: str, before: WantedModel | None, after: WantedModel | Non
         noticed=noticed(before, after) if action != "none" else (),
         unpinned=unpinned(after) if after and action != "none" else (),
     )
+
+
+def _notes(entry: WantedModel, starts: Iterable[Start], estimates: Iterable[Foretold], scene: Scene) -> Iterator[str]:
+    yield from free_cards(entry, {split_id(a.id)[1] for a in starts}, scene.left)
+    claims = {split_id(fit.id)[1]: fit for fit in scene.fits.get(entry.model.name, ())}
+    for one in estimates:
+        fit = claims.get(one.profile)
+        if fit is None:
+            continue
+        if one.host_bytes is not None and one.host_bytes > fit.claim_bytes:
+            needs, claim = show_gib(one.host_bytes), show_gib(fit.claim_bytes)
+            yield f"{one.profile}: {needs} of memory are expected, and {claim} are claimed: raise its memory_gib"
+        if one.card_bytes is not None and one.card_bytes > sum(card.free_bytes for card in fit.cards):
+            yield f"{one.profile}: its cards have less than the {show_gib(one.card_bytes)} that are expected of them"
 
 
 def subject(action: Action) -> str:

@@ -15,7 +15,7 @@ from llmgw.core.changed import FieldChange, server_changes
 from llmgw.core.downloads import DiskLeft, Download, disks_left, downloads
 from llmgw.core.engine_roll import EngineRoll, engine_rolls
 from llmgw.core.machines import machines
-from llmgw.core.model_change import ModelChange, Scene, model_change, public_fetch
+from llmgw.core.model_change import ModelChange, Scene, model_change, public_fetch, subject
 from llmgw.core.occupancy import CardUse, MemoryUse, card_uses, memory_uses
 from llmgw.core.replicas import survey
 from llmgw.core.simulate import Course
@@ -74,6 +74,13 @@ class Preview(Struct, frozen=True):
     def changes(self) -> bool:
         """Whether the change does anything, or asks for anything else. What drift brings about is none of it."""
         return bool(self.models or self.server or self.keys or self.removals)
+
+    @property
+    def own_steps(self) -> tuple[tuple[Action, ...], ...]:
+        """The steps without what drift brings about."""
+        drifting = {m.name for m in self.drift.models}
+        mine = (tuple(a for a in step if subject(a) not in drifting) for step in self.steps)
+        return tuple(step for step in mine if step)
 
     @property
     def blocked(self) -> bool:

@@ -32,7 +32,7 @@ def test_cards_that_stay_free_are_said_with_both_speeds():
 def test_cards_that_the_same_plan_takes_are_not_free():
     both = (profile("gpu", gpu={"class": "l40s-48g", "count": 1}), profile("cpu", gpu=None))
 
-    assert "note " not in planned([node("n1", cards=1), node("n2", cards=0)], *both)
+    assert "is free" not in planned([node("n1", cards=1), node("n2", cards=0)], *both)
 
 
 def test_what_starts_slowly_says_how_long_a_reply_takes():

@@ -113,7 +113,7 @@ def test_a_change_of_words_alone_is_a_change_and_no_step():
 
     assert plan.steps == ()
     assert exit_code(plan, detailed=True) == Exit.CHANGES
-    assert "description:  to other words  (nothing that runs is touched)" in plan_text(plan)
+    assert "description: empty to other words  (nothing that runs is touched)" in plan_text(plan)
 
 
 def test_what_runs_and_no_commit_asks_for_is_moved_and_changed_by_none():
