@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from llmgw.core.actions import Fetch, Plan, Remove, Start, Stop
-from llmgw.core.artifacts import version_key
 from llmgw.core.memory import Memory, Placement
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import Fleet, Replica, Standing, survey
@@ -116,7 +115,7 @@ def asked_of_the_silent(_wanted: Wanted, fleet: Fleet, plan: Plan) -> Iterator[s
 
 def still_referred_to(wanted: Wanted, fleet: Fleet, plan: Plan) -> Iterator[str]:
     """Rule 6: no weights are removed that the commit or a running replica refers to."""
-    used = {version_key(entry.model) for entry in wanted.models.values()} | {r.version for r in running(fleet)}
+    used = {entry.version_key for entry in wanted.models.values()} | {r.version for r in running(fleet)}
     for action in plan.actions:
         if isinstance(action, Remove) and (f"{action.name}/{action.version}" in used or not wanted.complete):
             yield f"{action} removes what is referred to"

@@ -25,8 +25,9 @@ from llmgw.core.mirror_disk import MirrorDisk
 from llmgw.core.needs import RANK
 from llmgw.core.observed import Observed
 from llmgw.core.purges import purges
+from llmgw.core.references import same_files
 from llmgw.core.replicas import Fleet
-from llmgw.core.retention import Retention, retention, version_key
+from llmgw.core.retention import Retention, retention
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import show_bytes
 from llmgw_agent.protocol import Phase, WeightFile
@@ -62,11 +63,16 @@ def artifacts(wanted: Wanted, seen: Observed, fleet: Fleet, memory: Memory, now:
     asking = _Asking(wanted, seen.mirror, kept, memory.fetches, now)
     ready: dict[str, tuple[WeightFile, ...]] = {}
     held: dict[str, Held] = {}
+    lent = {w.held_as: w for w in wanted.models.values() if w.held_as}
     # The mirror fetches what it is asked first, and room goes to whose class is the highest.
     for name, entry in sorted(wanted.models.items(), key=lambda m: (RANK[m[1].model.class_], m[1].stopped, m[0])):
-        key = version_key(entry.model)
+        key = entry.version_key
         if not key:
             ready[name] = ()
+            continue
+        if key in lent and not same_files(lent[key], entry):
+            why = f"{key} is what the weights of {lent[key].model.name} are held under, and they are others"
+            held[name] = Held(name, why, next="give its source another version", model=name, stalled=True)
             continue
         if entry.model.source.is_later:
             why = "nobody fetches yet what its source names: that form is planned"
@@ -107,7 +113,7 @@ def _at(wanted: Wanted, fleet: Fleet) -> dict[str, frozenset[str] | None]:
     found: dict[str, frozenset[str] | None] = {}
     for name, entry in wanted.models.items():
         found[name] = None
-        if key := version_key(entry.model):
+        if key := entry.version_key:
             runs = {r.node for r in fleet.of(name) if r.version == key and r.phase is Phase.READY}
             found[name] = frozenset(holders[key] | runs)
     return found
@@ -143,11 +149,12 @@ class _Asking:
     ) -> None:
         self.actions: list[Fetch] = []
         self.fetches: dict[str, FetchTries] = {}
+        self._said: dict[str, Held] = {}
         self._before, self._now = before, now
         self._boot = seen.boot if seen else ""
         self._disk = None
         if wanted.server.mirror is not None and seen is not None:
-            sizes = {version_key(w.model): size for w in wanted.models.values() if (size := _locked_size(w.lock))}
+            sizes = {w.version_key: size for w in wanted.models.values() if (size := _locked_size(w.lock))}
             self._disk = MirrorDisk(wanted.server.mirror, seen, kept, sizes)
 
     @property
@@ -157,8 +164,14 @@ class _Asking:
 
     def arriving(self, entry: WantedModel, holding: Holding | None) -> Held:
         """Have a version fetched that is not held whole, and say how far that is."""
-        model, source = entry.model, _digest(entry)
-        key = f"{model.name}/{model.source.version}"
+        key, name = entry.version_key, entry.model.name
+        if key not in self._said:
+            self._said[key] = self._arriving(entry, holding)
+        # Of models that share one version the first asks for it.
+        return structs.replace(self._said[key], subject=name, model=name)
+
+    def _arriving(self, entry: WantedModel, holding: Holding | None) -> Held:
+        model, source, key = entry.model, _digest(entry), entry.version_key
         tries = self._before.get(key)
         known = tries if tries and tries.source == source else None
         if known and known.refused:
@@ -206,8 +219,7 @@ class _Asking:
             after: what is remembered once it is asked.
             why: the reason that is said with the action.
         """
-        model = entry.model
-        key = f"{model.name}/{model.source.version}"
+        model, key = entry.model, entry.version_key
         size = _locked_size(entry.lock)
         if size is None and holding is not None:
             size = holding.total_bytes
@@ -248,10 +260,10 @@ def _not_had(model: Model, why: str, do: str) -> Held:
 
 
 def _fetch(entry: WantedModel, *, retry: bool, why: str) -> Fetch:
-    model, source = entry.model, entry.model.source
+    source, name = entry.model.source, entry.version_key.partition("/")[0]
     files = _files(entry.lock, source) if entry.lock else ()
     sha256 = written_sum(source, _one_file(source), 1)
-    return Fetch(model.name, str(source.version), source.from_, sha256, retry, why, files)
+    return Fetch(name, str(source.version), source.from_, sha256, retry, why, files)
 
 
 def _wrong_sums(entry: WantedModel) -> str:

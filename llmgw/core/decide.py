@@ -58,7 +58,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     weights = artifacts(wanted, seen, fleet, memory, now)
 
     # 2. How many of each: counted in the catalog, or decided by what is asked.
-    scaling = scaled(wanted, fleet, seen.demand, memory, memory.failures, now, _room(fleet, weights))
+    scaling = scaled(wanted, fleet, seen.demand, memory, memory.failures, now, _room(wanted, fleet, weights))
     memory = structs.replace(memory, scales=scaling.scales)
 
     # 3. What each model is short of, and what it has too much of; 7. what failed waits its time.
@@ -134,7 +134,7 @@ def _failures(wanted: Wanted, fleet: Fleet, memory: Memory, now: float) -> dict[
     return found
 
 
-def _room(fleet: Fleet, weights: Artifacts) -> Room:
+def _room(wanted: Wanted, fleet: Fleet, weights: Artifacts) -> Room:
     """How many more of a profile would fit: looked at once a model asks."""
     sizes = weights.sizes
     rooms: list[Rooms] = []
@@ -142,7 +142,8 @@ def _room(fleet: Fleet, weights: Artifacts) -> Room:
     def more(model: Model, profile: Profile, count: int) -> int:
         if not rooms:
             rooms.append(Rooms(fleet, sizes=sizes))
-        return next(min(count, h.more) for h in headroom([model], rooms[0], sizes) if h.profile == profile.name)
+        entry = wanted.models[model.name]
+        return next(min(count, h.more) for h in headroom([entry], rooms[0], sizes) if h.profile == profile.name)
 
     return more
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 from llmgw.core.actions import Fetch
 from llmgw.core.filesystems import sharing
 from llmgw.core.observed import Observed
-from llmgw.core.retention import version_key
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted
 
@@ -44,7 +43,7 @@ class DiskLeft(Struct, frozen=True, order=True):
 def downloads(course: Course, wanted: Wanted) -> tuple[Download, ...]:
     """Everything that is fetched, by model and place. Nodes that share a disk fetch once."""
     sizes = _sizes(course, wanted)
-    owners = {version_key(w.model): n for n, w in wanted.models.items() if not w.model.source.is_path}
+    owners = {w.version_key: n for n, w in wanted.models.items() if not w.model.source.is_path}
     rate = _mirror_rate(course.steps[0].before) if course.steps else None
     shared = sharing(course.end.nodes)
     found: dict[tuple[str, str], Download] = {}
@@ -95,7 +94,7 @@ def _known(course: Course, wanted: Wanted) -> Iterator[tuple[str, int]]:
             yield holding.key, holding.total_bytes
     for entry in wanted.models.values():
         if entry.lock and entry.lock.total_bytes is not None:
-            yield version_key(entry.model), entry.lock.total_bytes
+            yield entry.version_key, entry.lock.total_bytes
 
 
 def _mirror_rate(seen: Observed) -> float | None:

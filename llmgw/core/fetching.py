@@ -12,7 +12,6 @@ from llmgw.core.actions import Held
 from llmgw.core.filesystems import sharing
 from llmgw.core.needs import RANK, Need, Spot
 from llmgw.core.replicas import Fleet, Node, Standing
-from llmgw.core.retention import version_key
 from llmgw.core.wanted import Wanted
 from llmgw_agent.protocol import Phase
 
@@ -32,7 +31,7 @@ class Fetching:
         self._shared = sharing(node.seen for node in fleet.nodes.values())
         self._waiting = False
         """Whether something that is to run waits to be fetched."""
-        ahead = {version_key(w.model) for w in wanted.models.values() if w.model.source.prefetch}
+        ahead = {w.version_key for w in wanted.models.values() if w.model.source.prefetch}
         needed: dict[str, set[str]] = defaultdict(set)
         self._nodes: set[str] = set()
         self._brings: dict[tuple[str, str], str] = {}

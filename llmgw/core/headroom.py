@@ -11,11 +11,10 @@ from llmgw.catalog.profile import Profile
 from llmgw.core.cards import suits
 from llmgw.core.needs import RANK, Ask, ask_of, shunners
 from llmgw.core.replicas import Fleet
-from llmgw.core.retention import version_key
 from llmgw.core.rooms import Profiled, Room, Rooms
 from llmgw.core.rules import Rules
 from llmgw.core.unplaced import Unplaced
-from llmgw.core.wanted import Wanted
+from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.core.within import domain_for
 
 LOOKS = 20_000
@@ -57,7 +56,7 @@ class Left(Struct, frozen=True, omit_defaults=True):
 
 
 def headroom(
-    models: Iterable[Model],
+    entries: Iterable[WantedModel],
     rooms: Rooms,
     sizes: Mapping[str, int],
     freed: Freed | None = None,
@@ -66,7 +65,7 @@ def headroom(
     """For each profile of some models, in their order. Each is counted as if it were the only one to grow.
 
     Args:
-        models: that are asked about.
+        entries: the models that are asked about.
         rooms: what is left; it is not changed.
         sizes: bytes of each version, by key.
         freed: what a model may have by preempting; None: nothing.
@@ -74,9 +73,10 @@ def headroom(
     """
     plain: dict[Ask, int] = {}
     found = []
-    for model in models:
+    for entry in entries:
+        model = entry.sized
         for profile in model.profiles:
-            rules = _rules(model, profile, rooms, sizes, (shunned or {}).get(model.name, ()))
+            rules = _rules(entry, profile, rooms, sizes, (shunned or {}).get(model.name, ()))
             if rules.ask not in plain:
                 plain[rules.ask] = sum(rules.times(room, model.name) for room in rooms.all.values())
             more = plain[rules.ask]
@@ -89,12 +89,12 @@ def headroom(
 
 
 def why_not_more(
-    model: Model, profile: str, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...] = ()
+    entry: WantedModel, profile: str, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...] = ()
 ) -> Unplaced:
     """What would keep off the next one, were all placed that fit."""
-    (of,) = (p for p in model.profiles if p.name == profile)
-    rules = _rules(model, of, rooms, sizes, shunned)
-    return Unplaced(rules.table([_filled(rules, room, (model.name, profile)) for room in rooms.all.values()]))
+    (of,) = (p for p in entry.sized.profiles if p.name == profile)
+    rules = _rules(entry, of, rooms, sizes, shunned)
+    return Unplaced(rules.table([_filled(rules, room, (entry.model.name, profile)) for room in rooms.all.values()]))
 
 
 def left(wanted: Wanted, fleet: Fleet, sizes: Mapping[str, int], looks: int = LOOKS) -> dict[str, tuple[Left, ...]]:
@@ -116,17 +116,19 @@ def left(wanted: Wanted, fleet: Fleet, sizes: Mapping[str, int], looks: int = LO
         if looks < 0:
             break
         if not entry.stopped:
-            counted = headroom([model], rooms, sizes, lambda of: below[of.class_], shunned)
-            found[name] = tuple(_left(model, h, rooms, sizes, shunned.get(name, ())) for h in counted)
+            counted = headroom([entry], rooms, sizes, lambda of: below[of.class_], shunned)
+            found[name] = tuple(_left(entry, h, rooms, sizes, shunned.get(name, ())) for h in counted)
     return found
 
 
-def _left(model: Model, counted: Headroom, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]) -> Left:
-    (profile,) = (p for p in model.profiles if p.name == counted.profile)
+def _left(
+    entry: WantedModel, counted: Headroom, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]
+) -> Left:
+    (profile,) = (p for p in entry.sized.profiles if p.name == counted.profile)
     if profile.memory_gib is None:
-        why = f"its memory is not written and cannot be worked out; llmgw lock {model.name}"
+        why = f"its memory is not written and cannot be worked out; llmgw lock {entry.model.name}"
         return Left(profile.name, why=why)
-    why = why_not_more(model, profile.name, rooms, sizes, shunned).words
+    why = why_not_more(entry, profile.name, rooms, sizes, shunned).words
     return Left(profile.name, counted.more, counted.by_preempting, why)
 
 
@@ -136,8 +138,10 @@ def _without_lower(word: str, wanted: Wanted, fleet: Fleet, rooms: Rooms) -> lis
     return rooms.without(r.key for name in sorted(lower) for r in fleet.of(name) if r.holds)
 
 
-def _rules(model: Model, profile: Profile, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]) -> Rules:
-    version = version_key(model)
+def _rules(
+    entry: WantedModel, profile: Profile, rooms: Rooms, sizes: Mapping[str, int], shunned: tuple[str, ...]
+) -> Rules:
+    model, version = entry.sized, entry.version_key
     ask = ask_of(model, profile, version=version, weights_bytes=sizes.get(version, 0), shunned=shunned)
     if profile.keep_within is None:
         return Rules(ask)

@@ -16,7 +16,6 @@ from msgspec import Struct, structs
 from llmgw.core.actions import Plan, Start, Stop
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.replicas import parts
-from llmgw.core.retention import version_key
 from llmgw.core.status import FleetStatus
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw_agent.protocol import Phase, ReplicaReport
@@ -252,7 +251,7 @@ def _line(wanted: Wanted, plan: Plan, node: NodeSeen, report: ReplicaReport) -> 
 def _digest(entry: WantedModel | None, plan: Plan, version: str) -> str:
     """Of weights as the mirror holds or held them, else as their lock has them."""
     sums = {f.path: f.sha256 for f in plan.memory.files.get(version, ())}
-    if not sums and entry is not None and entry.lock is not None and version_key(entry.model) == version:
+    if not sums and entry is not None and entry.lock is not None and entry.version_key == version:
         sums = {f.path: f.sha256 for f in entry.lock.files if f.sha256 is not None}
         sums = sums if len(sums) == len(entry.lock.files) else {}
     if len(sums) < 2:

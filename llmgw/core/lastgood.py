@@ -17,8 +17,8 @@ from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.model import Model
 from llmgw.core import backoff
 from llmgw.core.memory import Failures, LastGood, Memory
+from llmgw.core.references import other_key, own_key
 from llmgw.core.replicas import Fleet, Replica
-from llmgw.core.retention import version_key
 from llmgw.core.wanted import Wanted, WantedModel
 from llmgw.units import GIB
 from llmgw_agent.protocol import Phase
@@ -88,7 +88,7 @@ def _proved(entry: WantedModel, profile: str, outcome: str, replicas: Iterable[R
     if not mine or not all(r.serves and r.fingerprint == outcome for r in mine):
         return None
     took = max(r.claim.memory_bytes for r in mine) / GIB
-    return LastGood(outcome, canonical.spec(entry.model), took, version_key(entry.model))
+    return LastGood(outcome, canonical.spec(entry.model), took, entry.version_key)
 
 
 def kept(good: Mapping[str, LastGood], name: str) -> dict[str, LastGood]:
@@ -102,7 +102,7 @@ def kept(good: Mapping[str, LastGood], name: str) -> dict[str, LastGood]:
         model = canonical.from_spec(known.spec)
         same = (fingerprint(model, p) for p in model.profiles if p.name == profile)
         if model.name == name and known.fingerprint in same and 0 <= known.memory_gib < LARGEST_GIB:
-            found[profile] = structs.replace(known, version=version_key(model))
+            found[profile] = structs.replace(known, version=other_key(model, known.version) or own_key(model))
     return found
 
 

@@ -39,6 +39,8 @@ class SpecNow(Struct, frozen=True):
     since: int
     frozen: str
     spec: dict[str, Any]
+    held_as: str = ""
+    """The key of another name that has its weights. Empty: they are held under its own."""
 
 
 class SeenNow(Struct, frozen=True):
@@ -116,7 +118,9 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
     server = Server.model_validate(seen.server)
     asleep = server.state == "stopped"
     models = (
-        WantedModel(canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen, fleet_stopped=asleep)
+        WantedModel(
+            canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen, fleet_stopped=asleep, held_as=m.held_as
+        )
         for m in seen.models
     )
     return Wanted(seen.commit, 0, server, {w.model.name: w for w in models}, applied=seen.applied)
@@ -124,7 +128,9 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
 
 def specs(wanted: Wanted) -> tuple[SpecNow, ...]:
     """Its models, in the form that travels."""
-    return tuple(SpecNow(w.path, w.commit, w.since, w.frozen, canonical.spec(w.model)) for w in wanted.models.values())
+    return tuple(
+        SpecNow(w.path, w.commit, w.since, w.frozen, canonical.spec(w.model), w.held_as) for w in wanted.models.values()
+    )
 
 
 def without_keys(observed: Observed) -> Observed:

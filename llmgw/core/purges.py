@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from llmgw.core.holdings import Holding
 from llmgw.core.memory import Memory, Purge
 from llmgw.core.replicas import Fleet, Standing
-from llmgw.core.retention import version_key
 from llmgw.core.wanted import Wanted
 
 MIRROR = "the mirror"
@@ -51,7 +50,7 @@ def _references(wanted: Wanted, fleet: Fleet) -> tuple[Mapping[str, list[str]], 
     users: dict[str, list[str]] = defaultdict(list)
     runs: dict[str, list[str]] = defaultdict(list)
     for name, entry in wanted.models.items():
-        users[version_key(entry.model)].append(name)
+        users[entry.version_key].append(name)
     for replicas in fleet.replicas.values():
         for replica in replicas:
             runs[replica.version].append(f"{replica.id} on {replica.node}")

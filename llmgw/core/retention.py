@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from llmgw.catalog.model import Model
 from llmgw.core.holdings import Holding
 from llmgw.core.memory import Memory
 from llmgw.core.replicas import Fleet
@@ -44,11 +43,6 @@ class Retention:
         return f"nothing refers to it, and {over}"
 
 
-def version_key(model: Model) -> str:
-    """`name/version` of a mirrored model, or empty for one read in place."""
-    return "" if model.source.is_path else f"{model.name}/{model.source.version}"
-
-
 def retention(wanted: Wanted, holdings: Mapping[str, Holding], fleet: Fleet, memory: Memory, now: float) -> Retention:
     """How long everything is kept that the mirror or a node has. After a loss of memory it begins anew."""
     mirror = wanted.server.mirror
@@ -66,7 +60,7 @@ def _unreferenced(
     """
     if not wanted.complete:
         return dict(memory.unreferenced)  # what an unreadable file refers to is not known
-    used = {version_key(w.model) for w in wanted.models.values()}
+    used = {w.version_key for w in wanted.models.values()}
     used |= {r.version for replicas in fleet.replicas.values() for r in replicas}
     # What comes back where a new form does not come up is not fetched again for it.
     used |= {
@@ -83,8 +77,10 @@ def _unreferenced(
 
 def _retains(wanted: Wanted, memory: Memory, keys: Iterable[str]) -> dict[str, float]:
     found: dict[str, float] = {}
+    # One that is held under another name is kept as long as the model says that has it.
+    referring = {w.held_as: w for w in wanted.models.values() if w.held_as}
     for key in sorted(keys):
-        entry = wanted.models.get(key.partition("/")[0])
+        entry = wanted.models.get(key.partition("/")[0]) or referring.get(key)
         seconds = entry.model.source.retain if entry else memory.retains.get(key)
         if seconds is not None:
             found[key] = seconds

@@ -157,7 +157,7 @@ def _come_back(result: Turn, wanted: Model, seat: Seats, setbacks: Setbacks, fle
     model = form(known, seat.profile.name).model_copy(update={"class_": wanted.class_, "owner": wanted.owner})
     profile = next(p for p in model.profiles if p.name == seat.profile.name)
     why = f"its last good form comes back, since the new one does not come up: {setbacks.failures[key].cause}"
-    like = Need(model, profile, "", 0, why, fingerprint=known.fingerprint)
+    like = Need(model, profile, "", 0, why, version=known.version, fingerprint=known.fingerprint)
     # Once it has failed as well one tries, as with any form.
     count = int(not seat.back) if relapse else seat.gaps
     _need(result, key, like, seat.lapsed, relapse, count, fleet)

@@ -17,7 +17,6 @@ from llmgw.core.placement import place, spot_in
 from llmgw.core.preempt import Claims, Way
 from llmgw.core.quotas import Quotas
 from llmgw.core.replicas import Fleet, Replica
-from llmgw.core.retention import version_key
 from llmgw.core.rooms import Room, Rooms
 from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import Wanted
@@ -51,7 +50,7 @@ def find_spots(
         suspects: nodes that are tried last.
         fetching: who fetches weights at the same time; told of what is placed.
     """
-    needs = list(_ready(turns, weights, memory.scales))
+    needs = list(_ready(turns, wanted, weights, memory.scales))
     spots: Spots = {}
     if not needs:
         return spots
@@ -94,7 +93,7 @@ def find_spots(
 
 
 def _ready(
-    turns: Iterable[rollout.Turn], weights: Artifacts, scales: Mapping[str, Scale]
+    turns: Iterable[rollout.Turn], wanted: Wanted, weights: Artifacts, scales: Mapping[str, Scale]
 ) -> Iterable[tuple[rollout.Turn, Need]]:
     """What is needed of the models whose weights can be had."""
     sizes = weights.sizes if any(turn.needs for turn in turns) else {}
@@ -103,7 +102,7 @@ def _ready(
             turn.held.append(weights.held[turn.model])
         since = scales[turn.model].unserved_since if turn.model in scales else 0.0
         for need in turn.needs:
-            version = version_key(need.model)
+            version = need.version if need.fingerprint else wanted.models[turn.model].version_key
             if need.fingerprint and version and version not in sizes:
                 why = f"its last good form does not come back: nobody is known to have {version} any more"
                 turn.held.append(Held(need.id, why, model=turn.model, stalled=True))

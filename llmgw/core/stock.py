@@ -13,7 +13,6 @@ from llmgw.core.fetching import Fetching
 from llmgw.core.filesystems import sharing
 from llmgw.core.needs import RANK, Need, Spot, ask_of
 from llmgw.core.replicas import Fleet, Standing
-from llmgw.core.retention import version_key
 from llmgw.core.rollout import Turn
 from llmgw.core.rooms import Disk, Room, Rooms
 from llmgw.core.rules import Rules
@@ -88,15 +87,13 @@ class _Stocks:
 
     def before(self, name: str, node: str) -> None:
         """Have the weights of what is to take a place fetched, before what has it stops."""
-        model = self._wanted.models[name].model
-        key = version_key(model)
+        key = self._wanted.models[name].version_key
         if name in self._weights.ready and self._fetching.before(node, key):
             self.found.append(Stock(node, key, "prefetch", f"what takes a place of {name} there needs it first"))
 
     def ahead(self, entry: WantedModel, *, asked: bool) -> None:
         """Have the weights of a model where its next replicas would be."""
-        model = entry.model
-        key = version_key(model)
+        model, key = entry.model, entry.version_key
         if model.name in self._weights.held:
             if not asked:  # or it was said already
                 self.held.append(self._weights.held[model.name])

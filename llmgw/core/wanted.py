@@ -7,7 +7,7 @@ nothing until another commit says how many.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from llmgw.catalog.model import Model
 from llmgw.catalog.problem import Problem
 from llmgw.catalog.profile import Profile
 from llmgw.catalog.server import Server
+from llmgw.core.references import Files, References, own_key, same_files
 from llmgw.planning.claim import claimed_gib, rounded
 from llmgw.units import GIB
 
@@ -55,6 +56,13 @@ class WantedModel:
     """Whether server.yaml stops the whole fleet. No part of the model: taken out, it brings back what ran."""
     author: str = ""
     """Of its commit, `Name <address>`. Empty is unknown."""
+    held_as: str = ""
+    """The key of another name that has its weights, as after a rename. Empty: they are held under its own."""
+
+    @property
+    def version_key(self) -> str:
+        """`name/version` that its weights are held under, or empty for a model read in place."""
+        return self.held_as or own_key(self.model)
 
     @property
     def stopped(self) -> bool:
@@ -131,7 +139,7 @@ def judge(
     last: Wanted | None,
     author: str = "",
     running: Iterable[str] = (),
-    held_versions: Container[str] = (),
+    held: Files | None = None,
     allowed_removals: int | None = None,
     purged: Iterable[str] = (),
 ) -> Wanted | None:
@@ -144,14 +152,14 @@ def judge(
         last: what was wanted before, from the last pass or the status branch.
         author: of the commit, `Name <address>`. Empty is unknown.
         running: names of models that replicas run of, whether or not they are in `last`.
-        held_versions: what the mirror has whole, as `name/version`.
+        held: what the mirror has whole and what nodes have, as `held_files` says.
         allowed_removals: the highest count of the removal trailers since the last applied commit.
         purged: the names in the purge trailers since then.
     """
     server = catalog.server or (last.server if last else None)
     if server is None:
         return None
-    before = dict(last.models) if last else {}
+    before, held = dict(last.models) if last else {}, held or {}
     models = {
         entry.model.name: replace(
             _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at, author),
@@ -160,7 +168,7 @@ def judge(
         for entry in catalog.models
     }
     for name, entry in models.items():
-        if why := _rebuilt(entry, before.get(name), held_versions):
+        if why := _rebuilt(entry, before.get(name), held):
             models[name] = replace(before[name], frozen=why)
     for name, kept in sorted(before.items()):
         if name not in models and (why := _why_frozen(name, kept, catalog)):
@@ -168,6 +176,8 @@ def judge(
     for name, kept in sorted(before.items()):
         if name not in models and kept.model.protect:
             models[name] = replace(kept, frozen=_PROTECTED)
+    refers = References(models, before, held)
+    models = {n: m if m.frozen else replace(m, held_as=refers.of(n)) for n, m in models.items()}
     if last is not None:
         models = {n: _by_sharing(m, before.get(n), last.server, server, commit) for n, m in models.items()}
     models = {n: replace(m, fleet_stopped=server.state == "stopped") for n, m in models.items()}
@@ -181,7 +191,7 @@ def judge(
         complete=not catalog.unreadable_paths,
         applied=commit,
         # Until its replicas have stopped more commits may come; one that brings the model back takes it back.
-        purged=frozenset({*purged, *(last.purged if last else ())} - models.keys()),
+        purged=frozenset({*_had({*purged}, before), *(last.purged if last else ())} - models.keys()),
     )
     return _guarded(wanted, last, set(running), allowed_removals)
 
@@ -199,7 +209,7 @@ def _keys(catalog: Catalog, last: Wanted | None) -> tuple[WantedKey, ...]:
 def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int, author: str) -> WantedModel:
     if known and known.model == model:
         # The commit that changed a model is worth more to a reader than the newest one.
-        return replace(known, path=path, frozen="")
+        return replace(known, path=path, frozen="", held_as="")
     return WantedModel(model, path, commit, at, author=author)
 
 
@@ -215,35 +225,22 @@ def _by_sharing(entry: WantedModel, known: WantedModel | None, was: Server, now:
     return entry
 
 
-def _rebuilt(entry: WantedModel, known: WantedModel | None, held_versions: Container[str]) -> str:
+def _had(names: Iterable[str], before: Mapping[str, WantedModel]) -> Iterable[str]:
+    """Some names of models, and those that their weights are held under."""
+    return {*names, *(before[n].version_key.partition("/")[0] for n in names if n in before)} - {""}
+
+
+def _rebuilt(entry: WantedModel, known: WantedModel | None, held: Files) -> str:
     """Why a changed source cannot be told from the files that are held under its version."""
-    model = entry.model
-    if known is None or f"{model.name}/{model.source.version}" not in held_versions:
+    now = entry.model.source
+    if known is None or known.model.source.version != now.version or same_files(known, entry):
         return ""
-    was, now = known.model.source, model.source
-    locked_same = _agree(known.lock, entry.lock)
-    known_same = locked_same or (was.sha256 is not None and was.sha256 == now.sha256)
-    perhaps_same = was.from_ == now.from_ and None in (was.sha256, now.sha256)
-    if was.version != now.version or known_same or (perhaps_same and locked_same is None):
+    if known.version_key not in held:
         return ""
     return (
         f"stays as it was at {known.commit[:8]}: its source changed and its version {now.version} did not, "
         "which the mirror holds already; give the new files a new version"
     )
-
-
-def _agree(one: Lock | None, other: Lock | None) -> bool | None:
-    """Whether two locks are of the same files. None: that cannot be told."""
-    if one is None or other is None:
-        return None
-    mine, theirs = ({file.path: file for file in lock.files} for lock in (one, other))
-    if mine.keys() != theirs.keys():
-        return False
-    sums = [(mine[path].sha256, theirs[path].sha256) for path in mine]
-    sizes = [(mine[path].bytes, theirs[path].bytes) for path in mine]
-    if any(None not in pair and pair[0] != pair[1] for pair in (*sums, *sizes)):
-        return False
-    return True if all(None not in pair for pair in sums) else None
 
 
 def _why_frozen(name: str, kept: WantedModel, catalog: Catalog) -> str:

@@ -147,7 +147,7 @@ async def test_control_warns_once_of_a_planned_field(tmp_path, caplog):
         local=True,
         last=None,
         running=list,
-        held_versions=list,
+        held=dict,
         nodes=list,
         poll_s=1,
     )

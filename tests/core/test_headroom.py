@@ -11,6 +11,11 @@ from llmgw.core.outlook import with_headroom
 from llmgw.core.replicas import survey
 from llmgw.core.rooms import Rooms
 from llmgw.core.status import status
+from llmgw.core.wanted import WantedModel
+
+
+def entry(of):
+    return WantedModel(of, "catalog/m.yaml", "c" * 40)
 
 
 def looked_at(of, *nodes, **server):
@@ -38,7 +43,7 @@ def looked_at(of, *nodes, **server):
 def test_how_many_more_fit(asked, nodes, more):
     of = model(profiles=[asked])
 
-    (found,) = headroom([of], looked_at([of], *nodes), {})
+    (found,) = headroom([entry(of)], looked_at([of], *nodes), {})
 
     assert found == Headroom("m", asked["name"], more, more)
 
@@ -47,7 +52,7 @@ def test_as_many_fit_as_a_pass_would_place():
     nodes = (node("n1", memory_gib=13, cores=9, cards=3), node("n2", memory_gib=5, cores=64, cards=8))
     of = model(profiles=[profile("gpu", gpu={"class": L40S}, memory_gib=2, cpu_cores=2, replicas=100)])
 
-    (found,) = headroom([of], looked_at([of], *nodes), {})
+    (found,) = headroom([entry(of)], looked_at([of], *nodes), {})
 
     plan = decide(wanting(of), Observed(nodes), SETTLED, NOW)
     assert len(plan.actions) == found.more == 5
@@ -62,14 +67,17 @@ def test_what_would_give_way_is_counted_apart():
     def freed(of):
         return rooms.without((r.id, r.generation, "n1") for r in running) if of is high else []
 
-    assert headroom([high, low], rooms, {}, freed) == (Headroom("high", "cpu", 1, 2), Headroom("low", "cpu", 3, 3))
+    assert headroom([entry(high), entry(low)], rooms, {}, freed) == (
+        Headroom("high", "cpu", 1, 2),
+        Headroom("low", "cpu", 3, 3),
+    )
 
 
 def test_weights_that_do_not_fit_the_disk_let_none_more_start_and_those_that_are_there_any_number():
     of = model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": "1"})
     nodes = [node("n1", disk_gib=10, memory_gib=3), node("n2", disk_gib=10, memory_gib=3, versions=["m/1"])]
 
-    (found,) = headroom([of], looked_at([of], *nodes), {"m/1": 20 << 30})
+    (found,) = headroom([entry(of)], looked_at([of], *nodes), {"m/1": 20 << 30})
 
     assert found.more == 3
 
@@ -78,7 +86,7 @@ def test_why_not_more_is_the_table_of_a_full_fleet():
     of = model(cpu=1)
     rooms = looked_at([of], node("n1", memory_gib=3.5), node("n2", engines=()))
 
-    why = why_not_more(of, "cpu", rooms, {})
+    why = why_not_more(entry(of), "cpu", rooms, {})
 
     assert [(r.rule, r.nodes, r.nearest[0].node) for r in why.reasons] == [("engine", 1, "n2"), ("memory", 1, "n1")]
     assert why.would_fit == "it would fit on n1 with 0.5 GiB less memory"
@@ -88,10 +96,10 @@ def test_looking_changes_nothing():
     of = model(cpu=1)
     rooms = looked_at([of], node("n1", memory_gib=3.5))
 
-    first = headroom([of], rooms, {})
-    why_not_more(of, "cpu", rooms, {})
+    first = headroom([entry(of)], rooms, {})
+    why_not_more(entry(of), "cpu", rooms, {})
 
-    assert headroom([of], rooms, {}) == first
+    assert headroom([entry(of)], rooms, {}) == first
 
 
 @pytest.mark.parametrize(
@@ -108,9 +116,9 @@ def test_looking_changes_nothing():
 def test_what_keeps_off_the_next_one_is_what_a_pass_would_say_of_it(asked, there, why):
     of = model(profiles=[asked])
     nodes = (node("n1", **there),)
-    (counted,) = headroom([of], looked_at([of], *nodes), {})
+    (counted,) = headroom([entry(of)], looked_at([of], *nodes), {})
 
-    told = why_not_more(of, asked["name"], looked_at([of], *nodes), {})
+    told = why_not_more(entry(of), asked["name"], looked_at([of], *nodes), {})
 
     assert told.words.startswith(why)
     more = model(profiles=[{**asked, "replicas": counted.more + 1}])
@@ -124,8 +132,8 @@ def test_cards_of_two_kinds_are_filled_each_by_itself():
     cards = [card(n, card_class=L40S if n < 3 else "rtx-4090-24g") for n in range(6)]
     rooms = looked_at([of], node("n1", cards=cards))
 
-    assert headroom([of], rooms, {})[0].more == 2
-    assert why_not_more(of, "gpu", rooms, {}).words.startswith("n1: 1 card (nvidia) short of 2")
+    assert headroom([entry(of)], rooms, {})[0].more == 2
+    assert why_not_more(entry(of), "gpu", rooms, {}).words.startswith("n1: 1 card (nvidia) short of 2")
 
 
 def of_fleet(models, *nodes, **more):

@@ -105,14 +105,14 @@ def test_the_same_files_from_another_place_are_no_problem():
     ]
     first = commit({"a": pinned[0]})
 
-    assert commit({"a": pinned[1]}, last=first, held_versions={"a/1"}).models["a"].frozen == ""
+    assert commit({"a": pinned[1]}, last=first, held={"a/1": ()}).models["a"].frozen == ""
 
 
 def test_other_files_under_a_version_that_is_held_are_a_problem_and_under_a_new_one_are_not():
     first = commit({"a": one("a", file="old.gguf")}, id="1" * 40)
-    same = commit({"a": one("a", file="new.gguf")}, last=first, held_versions={"a/1"})
-    new = commit({"a": one("a", file="new.gguf", version="2")}, last=first, held_versions={"a/1"})
-    not_held = commit({"a": one("a", file="new.gguf")}, last=first, held_versions=set())
+    same = commit({"a": one("a", file="new.gguf")}, last=first, held={"a/1": ()})
+    new = commit({"a": one("a", file="new.gguf", version="2")}, last=first, held={"a/1": ()})
+    not_held = commit({"a": one("a", file="new.gguf")}, last=first, held={})
 
     assert same.models["a"].model.source.from_.endswith("old.gguf")
     assert same.models["a"].frozen == (
@@ -188,7 +188,7 @@ def test_a_lock_that_changed_under_the_version_that_is_held_is_not_carried_out()
         return read_fleet({"server.yaml": SERVER, "catalog/a.yaml": one("a"), "locks/a.yaml": write(lock)})
 
     first = judge(locked("a" * 64), commit="1" * 40, committed_at=5, last=None)
-    second = judge(locked("b" * 64), commit="2" * 40, committed_at=6, last=first, held_versions={"a/1"})
+    second = judge(locked("b" * 64), commit="2" * 40, committed_at=6, last=first, held={"a/1": ()})
     fresh = judge(locked("b" * 64), commit="2" * 40, committed_at=6, last=first)
 
     assert second.models["a"].frozen.endswith("give the new files a new version")
