@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import structs
 
-from llmgw_agent.probe import bandwidth, engines, gpu, holders, host
+from llmgw_agent.probe import bandwidth, disk, engines, gpu, holders, host
 from llmgw_agent.protocol import ForeignProcess, InstalledEngine, Inventory
 from llmgw_agent.settings import Settings
 from llmgw_agent.tree import Usage
+from llmgw_agent.weights import Weights
 
 LOG = logging.getLogger(__name__)
 
@@ -19,15 +20,23 @@ LOG = logging.getLogger(__name__)
 class Machine:
     """The last look at the machine."""
 
-    def __init__(self, settings: Settings, *, ours: Callable[[], list[Usage]], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        ours: Callable[[], list[Usage]],
+        weights: Callable[[], Weights],
+        changed: Callable[[], None],
+    ) -> None:
         """Nothing is looked at yet.
 
         Args:
             settings: where to look, and how often.
             ours: what our engines use now.
+            weights: the versions here.
             changed: told when a look found something else.
         """
-        self._settings, self._ours, self._changed = settings, ours, changed
+        self._settings, self._ours, self._weights, self._changed = settings, ours, weights, changed
         self._host: host.Host | None = None
         self._cards: gpu.Cards | None = None
         self._engines: tuple[InstalledEngine, ...] | None = None
@@ -36,6 +45,10 @@ class Machine:
         self._looked = asyncio.Event()
         self._rates_file = settings.state / "bandwidth.json"
         self._rates = bandwidth.kept(self._rates_file)
+        self._disk_file = settings.state / "disk.json"
+        self._disk = disk.kept(self._disk_file)
+        self._disk_is_of_now = False
+        """Whether the disk was measured since the agent started."""
 
     async def engines(self) -> tuple[InstalledEngine, ...]:
         """The engines of this node, once they have been looked for."""
@@ -67,6 +80,8 @@ class Machine:
             allow=self._settings.allow,
             memory_gbs=self._rates.all_gbs if self._rates else None,
             memory_core_gbs=self._rates.core_gbs if self._rates else None,
+            disk_gbs=self._disk.read_gbs,
+            fetch_gbs=self._disk.fetch_gbs,
         )
 
     async def watch(self) -> None:
@@ -75,6 +90,7 @@ class Machine:
             for look in (self._look_at_host, self._look_for_engines, self._look_at_cards):
                 group.create_task(self._again_and_again(look))
             group.create_task(self._measure_memory())
+            group.create_task(self._measure_disk())
 
     async def _again_and_again(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -95,6 +111,25 @@ class Machine:
         except OSError as e:
             LOG.warning("how fast memory is read could not be measured", extra={"why": str(e)})
         self._changed()
+
+    async def _measure_disk(self) -> None:
+        """The disk once, when there is a file to read; the network whenever weights were fetched."""
+        await asyncio.sleep(self._settings.pace.measure_memory_after_s)
+        while True:
+            weights, before = self._weights(), self._disk
+            try:
+                if not self._disk_is_of_now and not weights.arriving:
+                    largest = await asyncio.to_thread(weights.largest)
+                    read = await asyncio.to_thread(disk.read_gbs, largest) if largest else None
+                    self._disk_is_of_now = read is not None
+                    self._disk = structs.replace(self._disk, read_gbs=read or self._disk.read_gbs)
+                self._disk = structs.replace(self._disk, fetch_gbs=weights.fetched_gbs or self._disk.fetch_gbs)
+                if self._disk != before:
+                    await asyncio.to_thread(disk.keep, self._disk_file, self._disk)
+                    self._changed()
+            except OSError as e:
+                LOG.warning("how fast weights come could not be measured", extra={"why": str(e)})
+            await asyncio.sleep(self._settings.pace.probe_s)
 
     async def _look_at_host(self) -> None:
         self._host = await asyncio.to_thread(host.look, self._settings.weights)

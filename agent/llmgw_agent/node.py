@@ -51,7 +51,12 @@ class Node:
         """Why the last orders were not obeyed; empty when they were."""
         self.book = OrderBook(settings.state / "orders.json")
         self.replicas: dict[Key, Replica] = {}
-        self.machine = Machine(settings, ours=lambda: [r.usage for r in self.replicas.values()], changed=self.news.set)
+        self.machine = Machine(
+            settings,
+            ours=lambda: [r.usage for r in self.replicas.values()],
+            weights=lambda: self.weights,
+            changed=self.news.set,
+        )
         self.weights = Weights(
             settings.weights,
             pool=Connections(ssl_context=tls.context(settings.ca_file)),

@@ -224,6 +224,10 @@ class Inventory(Struct, frozen=True, omit_defaults=True):
     """10^9 bytes a second that all cores read of memory. None: not measured, or there was no room to."""
     memory_core_gbs: float | None = None
     """That one core reads alone."""
+    disk_gbs: float | None = None
+    """10^9 bytes a second that come off the disk of the weights. None: not measured."""
+    fetch_gbs: float | None = None
+    """That came over the network when weights were last fetched, checked and on disk. None: none were."""
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):

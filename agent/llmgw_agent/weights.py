@@ -22,6 +22,7 @@ import msgspec
 from llmgw_agent import durable, folder_id
 from llmgw_agent.dossier import Fault
 from llmgw_agent.fetch.download import Connections, DownloadCancelled, DownloadFailed, download
+from llmgw_agent.probe import disk
 from llmgw_agent.protocol import HeldVersion, Progress, VersionOrder, WeightFile
 from llmgw_agent.version_folder import MARKER, NAME, check_names, content, whole, whole_ones
 
@@ -74,6 +75,8 @@ class Weights:
         self._arrivals: dict[str, Arrival] = {}
         self._held: dict[str, int] = {}
         self._id = ""
+        self.fetched_gbs: float | None = None
+        """10^9 bytes a second of the last fetch that was large enough to say it."""
         self._spare: list[str] = []
         """Keys of what may go where room is needed, the first first."""
         self.look()
@@ -115,6 +118,11 @@ class Weights:
     def arriving(self) -> bool:
         """Whether any version is on its way."""
         return any(not a.fault for a in self._arrivals.values())
+
+    def largest(self) -> Path | None:
+        """The largest file of a version that is here whole."""
+        files = [path for key in self._held for path in (self.root / key).rglob("*") if path.is_file()]
+        return max(files, key=lambda path: (path.stat().st_size, path), default=None)
 
     def key_of(self, file: Path) -> str:
         """The version a file is of; empty when it is none of ours."""
@@ -259,9 +267,11 @@ class Weights:
             final.rename(incoming)
             (incoming / MARKER).unlink(missing_ok=True)
         self._make_space(arrival, incoming)
+        had, began = sum(f.stat().st_size for f in incoming.rglob("*") if f.is_file()), time.monotonic()
         for file in sorted(order.files):
             self._one(arrival, file, incoming)
         self._publish(order, incoming, final)
+        self.fetched_gbs = disk.rate(arrival.total_bytes - had, time.monotonic() - began) or self.fetched_gbs
         return arrival.total_bytes
 
     def _make_space(self, arrival: Arrival, incoming: Path) -> None:

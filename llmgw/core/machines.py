@@ -59,6 +59,8 @@ def machine_of(name: str, has: Inventory) -> Machine:
         engines=engines,
         memory_gbs=has.memory_gbs,
         core_gbs=has.memory_core_gbs,
+        disk_gbs=has.disk_gbs,
+        mirror_gbs=has.fetch_gbs,
     )
 
 

@@ -11,6 +11,7 @@ from fakes.byte_port import BYTES, order
 from fakes.waiting import until
 from llmgw_agent.dossier import Fault
 from llmgw_agent.fetch.line import Connections
+from llmgw_agent.probe import disk
 from llmgw_agent.protocol import VersionOrder, WeightFile
 from llmgw_agent.weights import Weights, in_place
 
@@ -241,3 +242,14 @@ def test_a_path_is_read_where_the_owner_allows_it(tmp_path):
         in_place(f"{models}/none.gguf", allow)
     with pytest.raises(Fault, match="allows no path"):
         in_place(str(Path(models)), ())
+
+
+async def test_a_fetch_that_was_large_enough_says_how_fast_it_was(weights, mirror):
+    node, large = weights(), bytes(disk.LEAST_BYTES)
+    await node.folder(order(mirror, **{"small.gguf": BYTES}))
+    assert node.fetched_gbs is None
+
+    await node.folder(order(mirror, name="large", **{"m.gguf": large}))
+
+    assert node.fetched_gbs is not None
+    assert node.largest() == node.root / "large/v1/m.gguf"
