@@ -65,6 +65,9 @@ def control(
         Path | None, typer.Option(help="Holds the URLs and programs that notifications of server.yaml name.")
     ] = None,
     mirror_key_file: Annotated[Path | None, typer.Option(help="Holds the key for the mirror's API.")] = None,
+    status_sign_key: Annotated[
+        Path | None, typer.Option(help="The private SSH key that commits of the status are signed with.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate to listen with.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Listen beyond loopback without TLS.")] = False,
@@ -98,6 +101,7 @@ def control(
         hook_secret_file=hook_secret_file,
         notify_dir=notify_dir,
         mirror_key_file=mirror_key_file,
+        status_sign_key=status_sign_key,
         tls_cert=tls_cert,
         tls_key=tls_key,
         insecure=insecure,

@@ -35,6 +35,7 @@ from llmgw.net.answers import refusal
 from llmgw.net.clock import steady
 from llmgw.net.listen import is_loopback
 from llmgw.net.port import IDLE_S, Port
+from llmgw.sources import signing
 from llmgw.sources.access import Access, OnRewrite, Verify
 from llmgw.sources.admission import Admission
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
@@ -83,6 +84,8 @@ class ControlConfig:
     notify_dir: Path | None = None
     """Where the URLs and programs are that notifications name. None: nobody is told."""
     mirror_key_file: Path | None = None
+    status_sign_key: Path | None = None
+    """Holds the private SSH key that status commits are signed with. None: they are not."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     insecure: bool = False
@@ -116,6 +119,15 @@ def _check(config: ControlConfig) -> None:
             why="keys of nodes and operators would cross the network readable",
             do="give --tls-cert and --tls-key, or --insecure where the network is trusted",
         )
+    status = f"llmgw/status/{config.cluster}"
+    if config.branch.removeprefix("refs/heads/") == status:
+        raise Refused(
+            f"control does not follow {status}",
+            why="it is the branch that control writes the status to, and not what anybody asks for",
+            do="name the branch of the catalog: --branch main",
+        )
+    if config.status_sign_key is not None:
+        signing.check(config.status_sign_key)
 
 
 def _recorded(config: ControlConfig) -> tuple[Recorded | None, str, list[Line]]:
@@ -164,7 +176,9 @@ def _source(config: ControlConfig, last: Wanted | None) -> Source:
 
 
 def _status_branch(config: ControlConfig) -> StatusBranch:
-    return StatusBranch(config.repo, config.cluster, config.state / "status", config.access)
+    return StatusBranch(
+        config.repo, config.cluster, config.state / "status", config.access, sign_key=config.status_sign_key
+    )
 
 
 class Control:

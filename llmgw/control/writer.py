@@ -163,7 +163,9 @@ class Writer:
         self.offer(FleetStatus(self._cluster, commit, settled=False, models=(), nodes=(), problems=said), None)
 
     async def run(self) -> None:
-        """Commit for ever, what is due when it is due."""
+        """Commit for ever, what is due when it is due. First it is asked whether that will be allowed."""
+        with self._guard:
+            await self._ask()
         while True:
             self._offered.clear()
             wait = min(self._due_in(), self._looked_at + self._look_s - self._monotonic())
@@ -177,6 +179,13 @@ class Writer:
                 done = await (self._commit() if self._due_in() <= 0 else self._look())
             if not done:
                 await asyncio.sleep(RETRY_S)
+
+    async def _ask(self) -> None:
+        """Whether the branch can be written, before there is anything to write: whoever starts control still looks."""
+        try:
+            await asyncio.to_thread(self._branch.preflight)
+        except OperatorError as e:
+            self._cannot(e)
 
     def _due_in(self) -> float:
         if self._offer is None:

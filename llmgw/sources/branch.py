@@ -76,6 +76,13 @@ class Branch(Protocol):
             Unreachable, Refused: as for `look`.
         """
 
+    def keep(self, name: Ref, tip: ObjectID) -> None:
+        """Points another name at a commit of the branch, so that it outlives it.
+
+        Raises:
+            Unreachable, Refused: as for `look`.
+        """
+
     def may_write(self) -> None:
         """Whether `swap` could succeed, as far as that can be asked beforehand.
 
@@ -171,6 +178,17 @@ class LocalBranch:
                 # The second: a git that packs the refs removed the folder
                 # between its making and the use of it.
                 raise Busy from None
+
+    def keep(self, name: Ref, tip: ObjectID) -> None:
+        with self.opened() as repo:
+            try:
+                repo.refs.add_if_new(name, tip)
+            except (FileLocked, FileNotFoundError):
+                raise Unreachable(
+                    f"{name.decode()} of {self.shown} was not written",
+                    why="it was locked",
+                    do="nothing: it is tried again",
+                ) from None
 
     def may_write(self) -> None:
         with self.opened() as repo:

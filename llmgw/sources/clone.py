@@ -18,6 +18,7 @@ from typing import IO
 
 from dulwich.errors import NotGitRepository
 from dulwich.objects import ObjectID, ShaFile
+from dulwich.refs import Ref
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused, Unreachable
@@ -118,6 +119,9 @@ class Clone:
             return self._fresh(depth) is not None
         except Refused:
             return False  # So much history is over the budget: what is held stays.
+
+    def keep(self, name: Ref, tip: ObjectID) -> None:
+        self._remote.push(name, None, tip, [])
 
     def may_write(self) -> None:
         self._remote.may_push(self._ref)

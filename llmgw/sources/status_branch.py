@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import stat
 import threading
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dulwich.objects import Blob, ObjectID, ShaFile, Tree
+from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused
+from llmgw.sources import rotation
 from llmgw.sources.access import Access
 from llmgw.sources.branch import read_tip, readable
 from llmgw.sources.commits import Edit, commit_of
@@ -26,7 +28,10 @@ from llmgw.sources.races import until_won
 from llmgw.sources.revision import resolve
 from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES
 from llmgw.sources.signatures import Signers
+from llmgw.sources.signing import sign
 from llmgw.sources.snapshot import Trailer
+
+log = logging.getLogger(__name__)
 
 OWNED = (
     "README.md",
@@ -90,13 +95,19 @@ class StatusBranch:
         cluster: the fleet's name.
         state: a folder for the lock, and for the copy of a remote one.
         access: who we are at its server, and what an exchange may take.
+        sign_key: holds the private SSH key that commits are signed with. None: they are not.
     """
 
-    def __init__(self, url: str, cluster: str, state: Path, access: Access | None = None) -> None:
+    def __init__(
+        self, url: str, cluster: str, state: Path, access: Access | None = None, *, sign_key: Path | None = None
+    ) -> None:
         self.name = f"llmgw/status/{cluster}"
         self._cluster = cluster
         self._branch = open_branch(url, self.name, state, access)
         self._state = state
+        self._sign_key = sign_key
+        self._rotates = True
+        """Whether the server lets the branch begin anew, as far as is known."""
         self._lock: Lock | None = None
         self._looked_at: float | None = None
         self._one_at_a_time = threading.Lock()
@@ -232,7 +243,14 @@ class StatusBranch:
         strangers = sorted(path for path in files if path.partition("/")[0] not in OWNED)
         if strangers:
             raise ValueError(f"{strangers[0]} is not a path of the status branch's own")
-        message = _message(subject, body, trailers or {})
+
+        def commit(tree: ObjectID, parent: ObjectID | None, more: Mapping[str, str]) -> Commit:
+            message = _message(subject, body, {**(trailers or {}), **more})
+            made = commit_of(tree, parent, message=message, author=author, now=now)
+            if self._sign_key is not None:
+                sign(made, self._sign_key)
+            return made
+
         with self._one_at_a_time:
             if self._lock is None:
                 path = self._state / f"status-{self._cluster}.lock"
@@ -242,19 +260,28 @@ class StatusBranch:
                 parent = self._tip(now, anew=tries > 0)
                 if parent is None:
                     tree, objects = _place(None, None, files, lines, now)
-                else:
-                    # Its tip may be a younger one than was asked for, in a copy
-                    # that had to be made anew: then the swap is lost, and this runs again.
-                    tree, objects = read_tip(
-                        self._branch, parent, lambda repo, tip: _place(repo, tip, files, lines, now)
-                    )
-                    if not objects:
-                        return True, None
-                commit = commit_of(tree, parent, message=message, author=author, now=now)
-                return self._branch.swap(parent, commit.id, [*objects, commit]), commit.id
+                    made = commit(tree, None, rotation.first(now).trailers)
+                    return self._branch.swap(None, made.id, [*objects, made]), made.id
+                # Its tip may be a younger one than was asked for, in a copy
+                # that had to be made anew: then the swap is lost, and this runs again.
+                tree, objects = read_tip(self._branch, parent, lambda repo, tip: _place(repo, tip, files, lines, now))
+                if not objects:
+                    return True, None
+                stands = read_tip(self._branch, parent, lambda repo, tip: _stands(repo, tip, now))
+                if stands.is_due(now) and self._rotates:
+                    made = commit(tree, None, {**rotation.first(now).trailers, rotation.BEFORE: parent.decode()})
+                    try:
+                        self._branch.keep(rotation.archive(self._cluster, parent, now), parent)
+                        return self._branch.swap(parent, made.id, [*objects, made]), made.id
+                    except Refused as e:
+                        # It goes on as it is: a longer branch is better than none.
+                        self._rotates = False
+                        log.warning("the status branch is not begun anew: %s", e.sentence)
+                made = commit(tree, parent, stands.after(now).trailers)
+                return self._branch.swap(parent, made.id, [*objects, made]), made.id
 
-            made = until_won(attempt, shown=self.shown, branch=self.name)
-            return made.decode() if made is not None else None
+            won = until_won(attempt, shown=self.shown, branch=self.name)
+            return won.decode() if won is not None else None
 
     def close(self) -> None:
         """Lets another process write."""
@@ -307,6 +334,10 @@ def _parts(repo: Repo, tree: ObjectID) -> dict[str, ObjectID]:
 def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     return "\n\n".join(part for part in (" ".join(subject.split()), body.strip(), "\n".join(lines)) if part)
+
+
+def _stands(repo: Repo, tip: ObjectID, now: float) -> rotation.Place:
+    return rotation.place_of(trailers_of(load_commit(repo, tip)), now)
 
 
 def _tip_of(repo: Repo, commit_id: ObjectID) -> Tip:

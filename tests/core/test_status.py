@@ -4,7 +4,7 @@ import pytest
 from fleets import NOW, SETTLED, F, R, S, fleet, model, node, replica, wanting
 from msgspec import structs
 
-from llmgw.core.cadence import due_in_s
+from llmgw.core.cadence import due_in_s, worth_writing
 from llmgw.core.decide import decide
 from llmgw.core.explain import message, transitions
 from llmgw.core.observed import Observed
@@ -79,6 +79,40 @@ def test_what_moves_by_itself_is_no_reason_for_a_commit(later):
     after = said([of], Observed((node("n1", replica("m/cpu/0", of, busy=2, tps=9.5), **later),)), now=NOW + 5)
 
     assert before.digest == after.digest
+
+
+@pytest.mark.parametrize(
+    ("later", "written"),
+    [
+        pytest.param({"used_gib": 2}, False, id="2 GiB more that others hold"),
+        pytest.param({"used_gib": 3}, True, id="3 GiB more"),
+        pytest.param({"disk_gib": 498}, False, id="2 GiB less of disk"),
+        pytest.param({"disk_gib": 497}, True, id="3 GiB less"),
+    ],
+)
+def test_what_others_take_is_written_when_it_moved_by_over_two_gib_since_plans_count_on_it(later, written):
+    of = model(cpu=1)
+    before = said([of], Observed((node("n1", replica("m/cpu/0", of), disk_gib=500),)))
+    after = said([of], Observed((node("n1", replica("m/cpu/0", of), **{"disk_gib": 500, **later}),)))
+
+    assert worth_writing(before, after) is written
+    assert not worth_writing(before, before)
+
+
+def test_a_disk_that_fills_all_day_is_a_commit_each_ten_minutes():
+    of = model(cpu=1)
+    before, after = (said([of], Observed((node("n1", replica("m/cpu/0", of), disk_gib=gib),))) for gib in (500, 400))
+
+    assert [waits(before, after, changed_s=60.0, committed_s=s) for s in (60.0, 600.0)] == [540.0, 0.0]
+
+
+def test_what_comes_to_need_a_person_is_not_held_back_by_the_commit_before_it():
+    of = model(cpu=1)
+    starting = said([of], fleet(of, "n1", cpu=[S]))
+    parked = Dossier("bad_flags", "error: invalid argument: --x")
+    failed = said([of], Observed((node("n1", replica("m/cpu/0", of, F, age_s=60, dossier=parked)),)))
+
+    assert waits(starting, failed, committed_s=1.0) == 10.0
 
 
 def test_a_replica_that_changed_its_phase_is():
