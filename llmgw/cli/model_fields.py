@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from llmgw.catalog import paths
+from llmgw.catalog.forms import NAME
+from llmgw.catalog.lock import lock_path, write
 from llmgw.catalog.problem import Steps, shorten
 from llmgw.catalog.written import Written, unknown
 from llmgw.cli.change import Change, How, carry_out
@@ -223,8 +225,23 @@ def set_(
         changed, told = model.put(at, read), f"{path} {shorten(value, 40)}"
     _must_be_new(copy, model, changed)
     said = tuple(_consequences(model, changed, at))
-    change = Change.of(changed, f"{model.name}: {told}", said, changed.name or model.name)
+    files = {changed.file.path: changed.file.data, **_lock_moved(copy, model, changed)}
+    change = Change(f"{model.name}: {told}", files, said, model=changed.name or model.name)
     carry_out(copy, change, How(commit, branch, push, json))
+
+
+def _lock_moved(copy: WorkCopy, model: Written, changed: Written) -> dict[str, bytes | None]:
+    """The lock of a model that is renamed, in the file that is called after its new name: it is found by that.
+
+    Raises:
+        Refused: the lock is in no commit as it is now.
+    """
+    lock = copy.catalog.locks.get(model.name)
+    if lock is None or changed.name == model.name or not re.match(NAME, changed.name):
+        return {}
+    copy.must_be_committed(lock_path(model.name))
+    renamed = lock.model_copy(update={"model": changed.name})
+    return {lock_path(model.name): None, lock_path(changed.name): write(renamed)}
 
 
 def _consequences(model: Written, changed: Written, at: Steps) -> Iterator[str]:
@@ -236,6 +253,8 @@ def _consequences(model: Written, changed: Written, at: Steps) -> Iterator[str]:
             f"{model.name} is {changed.name} from then on: its replicas end and start again under that name, and "
             f"requests for {model.name} are refused unless it is an alias."
         )
+        if not str(changed.merged.get("source", {}).get("from", "/")).startswith("/"):
+            yield "Its weights stay where they are held, and nothing is fetched again."
     match at:
         case ("profiles", int(index), "name") if changed.raw != model.raw:
             was, now = (one.profiles[index].get("name") for one in (model, changed))

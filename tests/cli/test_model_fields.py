@@ -207,6 +207,25 @@ def test_what_a_rename_ends_is_said(copy):
     assert profile.startswith("The replicas of gpu end and start again as those of cards.\n")
 
 
+def test_a_rename_takes_the_lock_along_and_fetches_nothing(copy):
+    copy.from_a_hub()
+
+    code, out, _ = copy.run("model", "set", "coder", "name", "writer", "--commit")
+
+    assert code != Exit.REFUSED
+    assert "Its weights stay where they are held, and nothing is fetched again.\n" in out
+    assert copy.git("ls-files", "locks") == "locks/writer.yaml"
+    was, now = copy.git("show", "HEAD~1:locks/coder.yaml"), copy.git("show", "HEAD:locks/writer.yaml")
+    assert now.endswith(was.replace("model: coder", "model: writer"))
+
+
+def test_a_rename_to_what_is_no_name_writes_nothing(copy):
+    copy.from_a_hub()
+
+    assert copy.run("model", "set", "coder", "name", "../writer")[0] == Exit.REFUSED
+    assert copy.clean()
+
+
 def test_cards_of_a_model_without_any_need_a_class(copy):
     copy.git.commit({"catalog/coder.yaml": CODER.replace(b"    gpu: {class: l40s-48g, count: 1}\n", b"")})
 
