@@ -94,7 +94,7 @@ class Watcher:
 
     def tell(self, live: Live) -> None:
         """Tell what is new in this, and what of the last time is over."""
-        self._bars.show(list(_transfers(live)))
+        self._bars.show(list(transfers(live)))
         if live.status is None:
             self._compare({f"trouble: {_first(t)}": f"trouble over: {_first(t)}" for t in live.trouble})
             return
@@ -143,7 +143,8 @@ def _line(model: ModelStatus) -> str:
     return f"{model.name} {ready_of(model)} {model.state}{told}"
 
 
-def _transfers(live: Live) -> Iterator[Transfer]:
+def transfers(live: Live) -> Iterator[Transfer]:
+    """What is on its way to the mirror and to nodes."""
     if live.observed.mirror is not None:
         for holding in live.observed.mirror.holdings:
             if holding.state in (HoldingState.FETCHING, HoldingState.VERIFYING) and holding.total_bytes:

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.keys import ClientKey
-from llmgw.cli.status import _text
+from llmgw.cli.status_text import Look, model_page
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
@@ -78,7 +78,8 @@ def test_how_many_more_would_fit_is_written_and_read_back():
     (left,) = next(m for m in back.status.models if m.name == "m").now.headroom
     # 256 GiB, 64 cores and 8 cards on each of two nodes, of which each has one replica of a GiB and a core.
     assert (left.profile, left.more, left.by_preempting) == ("cpu", 126, 126)
-    assert "\n".join(_text(back.status, "now", "m", {})).endswith(left.sentence)
+    page = model_page(Look(back.status, "now", {}), back.status.models[0])
+    assert " ".join(" ".join(page).split()).endswith(left.sentence)
 
 
 def test_the_same_status_is_the_same_bytes():
