@@ -22,6 +22,8 @@ ROWS = 200
 """Rows of a table that are shown; the files beside the README have all of them."""
 ON_THEIR_WAY = 20
 """Things that only take time: of a fleet that starts there is one for each replica."""
+DOWN = 10
+"""Models that are named in the line below the first."""
 ESTIMATES = 20
 """Of estimates: they are read when one is in doubt, and not each day."""
 
@@ -34,6 +36,8 @@ def readme(status: FleetStatus, wanted: Wanted | None) -> str:
     parts = [
         f"# {status.cluster}: {headline(status)}\n",
         f"As of commit `{status.observed_commit[:12]}`. Written by llmgw: what is edited here is overwritten.\n",
+        *_promise(status),
+        *_down(status.models),
         *_problems(status),
         *_models(status, wanted.models if wanted else {}),
         *_headroom(status.models),
@@ -43,6 +47,22 @@ def readme(status: FleetStatus, wanted: Wanted | None) -> str:
         *_estimates(rows(status.estimates.runs)),
     ]
     return "\n".join(parts)
+
+
+def _promise(status: FleetStatus) -> Iterator[str]:
+    """Whether the commit was carried out as its plan had said."""
+    if status.promise is not None:
+        yield f"Carried out: {status.promise.sentence}.\n"
+        told = "\n".join(f"- {text(difference)}" for difference in status.promise.differences)
+        yield from (f"{part}\n" for part in (told,) if part)
+
+
+def _down(models: Iterable[ModelStatus]) -> Iterator[str]:
+    """What nobody can ask just now, though it should be there: what somebody who was woken looks for."""
+    down = [m.name for m in models if any(p.wanted for p in m.profiles) and not any(p.ready for p in m.profiles)]
+    if down:
+        more = f" and {len(down) - DOWN} more" if len(down) > DOWN else ""
+        yield f"**Nothing of {', '.join(down[:DOWN])}{more} is ready.**\n"
 
 
 def headline(status: FleetStatus) -> str:
@@ -101,7 +121,7 @@ def _models(status: FleetStatus, wanted: Mapping[str, WantedModel]) -> Iterator[
                 ready_of(model),
                 speed_of(model),
                 _taken(model),
-                text(where(model)),
+                text(where(model)) or "-",
                 text(model.version or (wanted[model.name].model.source.from_ if model.name in wanted else "")),
             )
             for model in sorted(status.models, key=lambda m: (m.state not in _WORST, m.state != "stalled", m.name))
@@ -187,9 +207,9 @@ def _node(node: NodeStatus) -> tuple[str, ...]:
 
 def _weights(node: NodeStatus) -> str:
     held = {v.key: v.bytes for v in node.versions if v.state == "held"}
-    unwanted = sum(held.get(key, 0) for key in node.unwanted)
-    spare = f", {len(node.unwanted)} of them for no model ({show_bytes(unwanted)})" if node.unwanted else ""
-    return f"{len(held)} versions{spare}" if held else "-"
+    size = sum(held.get(key, 0) for key in node.unwanted)
+    spare = f", {len(node.unwanted)} for no model" + (f" ({show_bytes(size)})" if size else "")
+    return f"{len(held)} held{spare if node.unwanted else ''}" if held else "-"
 
 
 def cards_of(cards: Iterable[Card]) -> str:

@@ -71,6 +71,8 @@ def state_of(holding: HoldingStatus) -> str:
 
 
 def _used(holding: HoldingStatus, models: Mapping[str, ModelStatus]) -> str:
+    if not holding.models and holding.state is not HoldingState.PRESENT:
+        return "not served"
     if not holding.models:
         return f"not served: `llmgw model add mirror:{holding.name}/{holding.version}`"
     return ", ".join(_user(models[name]) if name in models else name for name in holding.models)
