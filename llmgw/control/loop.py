@@ -30,6 +30,8 @@ from llmgw.core.holdings import HoldingState, MirrorSeen
 from llmgw.core.learning import learn
 from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
+from llmgw.core.promise import Promise
+from llmgw.core.promised import followed
 from llmgw.core.references import Files, held_files
 from llmgw.core.replicas import survey
 from llmgw.core.serving import table
@@ -160,6 +162,9 @@ class Loop:
         now, seen = self.now(), self.observe()
         self.memory = structs.replace(self.memory, learned=learn(self.memory.learned, wanted, seen, now))
         plan = decide(wanted, seen, self.memory, now)
+        before = self.memory
+        if before.promise is not None and before.promise.commit == wanted.commit:
+            plan = _promised(plan, followed(wanted, seen, before, plan, now))
         said = self.status(wanted, seen, plan, now)
         if plan.settled:
             # All of it is made before any of it is sent: half of a pass is none.
@@ -177,6 +182,11 @@ class Loop:
             self._write_down(wanted, seen, plan, now)
         self._writer.offer(said, wanted)
         await self._act(plan)
+        if plan.settled and (before.promise is None or before.promise.commit != wanted.commit):
+            # Nothing that is ordered waits for the plan of a new commit to be worked out to its end.
+            told = await asyncio.to_thread(followed, wanted, seen, before, plan, now)
+            self.memory = structs.replace(self.memory, promise=told)
+            self._news.set()
 
     def _write_down(self, wanted: Wanted, seen: Observed, plan: Plan, now: float) -> None:
         if self._writer.takes_lines:
@@ -256,3 +266,7 @@ class Loop:
         """End what is open to the mirror."""
         if self._mirror is not None:
             await self._mirror.close()
+
+
+def _promised(plan: Plan, promise: Promise | None) -> Plan:
+    return structs.replace(plan, memory=structs.replace(plan.memory, promise=promise))

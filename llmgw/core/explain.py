@@ -14,7 +14,13 @@ LINES = 50
 
 def transitions(before: FleetStatus | None, now: FleetStatus) -> list[str]:
     """One line for each thing that changed, what is wrong first."""
-    return [*_trouble(before, now), *_models(before, now), *_nodes(before, now), *_estimates(before, now)]
+    return [
+        *_trouble(before, now),
+        *_models(before, now),
+        *_nodes(before, now),
+        *_promise(before, now),
+        *_estimates(before, now),
+    ]
 
 
 def message(before: FleetStatus | None, now: FleetStatus) -> tuple[str, str]:
@@ -71,6 +77,13 @@ def _nodes(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
         was = known.get(node.name)
         if was is None or (was.standing, was.drained) != (node.standing, node.drained):
             yield f"node {node.name}: {node.word}"
+
+
+def _promise(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
+    was = before.promise if before else None
+    if now.promise and now.promise != was and now.promise.state != "under way":
+        yield now.promise.sentence
+        yield from now.promise.differences
 
 
 def _estimates(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:

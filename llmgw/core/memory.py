@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from llmgw.core.promise import Promise
 from llmgw.planning.learned import Learned
 from llmgw_agent.protocol import Action, Claim, WeightFile
 
@@ -183,3 +184,5 @@ class Memory(Struct, frozen=True):
     """By node."""
     learned: Learned = Learned()
     """What estimates turned out to be worth."""
+    promise: Promise | None = None
+    """What was said would be done about the commit that is wanted. None: none has been taken up."""

@@ -18,6 +18,7 @@ from llmgw.core.mirror_status import HoldingStatus, MirrorStatus, mirror_status
 from llmgw.core.model_status import ModelNow, ModelStatus, ProfileStatus, Shortage, model_status
 from llmgw.core.node_status import NodeNow, NodeStatus, ReplicaStatus, node_status
 from llmgw.core.observed import Observed
+from llmgw.core.promise import Outcome
 from llmgw.core.replicas import survey
 from llmgw.core.wanted import Wanted
 from llmgw.planning.learned import Estimates
@@ -58,6 +59,8 @@ class FleetStatus(Struct, frozen=True, omit_defaults=True):
     """What estimates turned out to be worth."""
     trouble: tuple[Condition, ...] = ()
     """Of control itself: the repository is away, a commit is not admitted, another control writes."""
+    promise: Outcome | None = None
+    """Whether what was done about the commit is what its plan had said. None: none has been taken up."""
     since: dict[str, int] = {}
     """When each problem was first written, UTC seconds, by its key: see `core.problems`."""
 
@@ -102,6 +105,7 @@ def status(wanted: Wanted, seen: Observed, plan: Plan, now: float) -> FleetStatu
         problems=tuple(p.line_form() for p in wanted.problems),
         held=wanted.held,
         estimates=plan.memory.learned.published,
+        promise=plan.memory.promise.outcome if plan.memory.promise else None,
     )
 
 

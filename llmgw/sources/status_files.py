@@ -33,6 +33,8 @@ from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory
 from llmgw.core.observed import NodeSeen, Observed
 from llmgw.core.problems import Trouble, problems
+from llmgw.core.promise import Outcome
+from llmgw.core.promised import taken_up
 from llmgw.core.references import other_key
 from llmgw.core.replicas import Standing, survey
 from llmgw.core.status import (
@@ -96,6 +98,8 @@ class Summary(Struct, frozen=True):
     """Client keys by hash as last good, each with its `path`."""
     trouble: tuple[Condition, ...] = ()
     """Of control itself."""
+    plan: Outcome | None = None
+    """Whether what was done about the commit is what its plan had said."""
 
 
 class Problems(Struct, frozen=True):
@@ -145,6 +149,7 @@ def to_files(status: FleetStatus, wanted: Wanted | None, *, version: str) -> dic
         canonical.spec(wanted.server) if wanted else {},
         tuple({"path": k.path, **canonical.spec(k.key)} for k in wanted.keys) if wanted else (),
         status.trouble,
+        status.promise,
     )
     files = {
         "README.md": readme(status, wanted).encode(),
@@ -214,6 +219,7 @@ def from_files(files: Mapping[str, bytes], *, whole: bool = True) -> Recorded:
         summary.held,
         estimates,
         summary.trouble,
+        summary.plan,
         {t.key: t.since for t in told.problems if 0 < t.since < LARGEST},
     )
     entries = {w.model.name: w for _, w in sorted(models, key=lambda m: m[0].name) if w is not None}
@@ -268,6 +274,7 @@ def remembered(recorded: Recorded, *, now: float) -> Memory:
         },
         retains={k: float(max(0, min(h.retain_s, YEAR_S))) for k, h in present.items() if h.retain_s is not None},
         learned=Learned(recorded.status.estimates.runs, recorded.status.estimates),
+        promise=taken_up(said, recorded.summary.observed_commit) if (said := recorded.summary.plan) else None,
     )
 
 
