@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from llmgw.catalog.lines import Lines
 from llmgw.catalog.lock import Lock
 from llmgw.cli.plan_markdown import plan_markdown
 from llmgw.cli.plan_text import plan_text
+from llmgw.cli.plan_warnings import between, unsure
 from llmgw.cli.render import as_json
 from llmgw.cli.seen import Seen, look, operator
 from llmgw.core.observed import NodeSeen, Observed
@@ -85,11 +86,13 @@ def plan(
             seen = look(str(observed) if cluster else "none", repo, cluster, operator(control, key_file, ca_file))
             trailers = last_trailers(source, seen, found)
             based = source.at(base) if base else None
-            warnings = list(_warnings(source, seen, based, found))
+            warnings = list(unsure(source, seen, based, found))
         finally:
             source.close()
     if based is not None:
-        seen = based_on(seen, catalog_of(based), based.commit)
+        started = based_on(seen, catalog_of(based), based.commit)
+        warnings += between(seen, started.base)
+        seen = started
     result = foresee(found, seen, trailers, warnings)
     text = printed(result, Format.JSON if json else output)
     if out is not None:
@@ -116,27 +119,6 @@ def _write(out: Path, text: str) -> None:
         raise Refused(
             f"the plan was not written into {out}", why=str(e.strerror or e), do="name a file that can be written"
         ) from None
-
-
-def _warnings(source: Source, seen: Seen, based: Snapshot | None, found: Snapshot) -> Iterator[str]:
-    """How far a plan can be relied on: who wrote what was seen, and whether others moved on meanwhile."""
-    if seen.writer and seen.writer != __version__:
-        yield (
-            f"what is seen was written by llmgw {seen.writer}, and this is {__version__}: "
-            "what they decide may differ; plan with the version that control runs"
-        )
-    carried_out = seen.base.commit if seen.base else ""
-    start = based.commit if based else carried_out
-    if start and UNBORN not in {start, found.commit} and not source.leads(start, found.commit):
-        yield (
-            f"the base {start[:8]} is not among the commits before {found.commit[:8]}: a plan merges nothing, so "
-            "what was changed there since would show as taken back; merge or rebase first"
-        )
-    if based and carried_out and carried_out != based.commit:
-        yield (
-            f"the fleet has carried out {carried_out[:8]} and not the base {based.commit[:8]}: "
-            "what is between the two counts as done"
-        )
 
 
 def based_on(seen: Seen, catalog: Catalog, commit: str) -> Seen:

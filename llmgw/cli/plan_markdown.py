@@ -128,7 +128,7 @@ def _model(model: ModelChange) -> Iterator[str]:
     moves = [f"start {s.id} on {s.node}  {fits.get(s.id, '')}".rstrip() for s in model.starts]
     moves += [f"stop {s.id} on {s.node}  {s.why}" for s in model.stops]
     if moves:
-        yield from _fence(_most(moves))
+        yield from ("", *_fence(_most(moves)))
 
 
 def _fields(fields: Iterable[FieldChange]) -> list[str]:

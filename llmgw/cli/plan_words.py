@@ -56,7 +56,8 @@ def value(of: object) -> str:
     if of in (None, ""):
         return "unset" if of is None else "empty"
     text = msgspec.json.encode(of).decode().strip('"')
-    return clipped(text, LONGEST_VALUE)
+    # What turns the direction of writing around would show another value than there is.
+    return clipped("".join(c if c.isprintable() else "\ufffd" for c in text), LONGEST_VALUE)
 
 
 def clipped(text: str, most: int) -> str:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 from pydantic import ValidationError
@@ -17,10 +18,12 @@ from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
 from llmgw.core.wanted import Wanted
 from llmgw.errors import Misused, OperatorError, Refused
-from llmgw.net.http import Client
 from llmgw.sources.status_branch import StatusBranch, StatusTree
 from llmgw.sources.status_files import from_files, observed, remembered
 from llmgw.units import show_duration
+
+if TYPE_CHECKING:
+    from llmgw.net.http import Client
 
 CONTROL = "LLMGW_CONTROL"
 KEY_FILE = "LLMGW_KEY_FILE"
@@ -127,7 +130,7 @@ async def ask(who: Operator) -> SeenNow:
     Raises:
         OperatorError: it cannot be asked.
     """
-    async with Client(who.control, name="control", key_file=who.key_file, ca_file=who.ca_file) as client:
+    async with _client(who) as client:
         return await client.get("/v1/seen", SeenNow)
 
 
@@ -137,8 +140,15 @@ async def ask_status(who: Operator) -> Live:
     Raises:
         OperatorError: it cannot be asked.
     """
-    async with Client(who.control, name="control", key_file=who.key_file, ca_file=who.ca_file) as client:
+    async with _client(who) as client:
         return await client.get("/v1/status", Live)
+
+
+def _client(who: Operator) -> Client:
+    # Only who asks control pays for it: loading it takes longer than a whole plan.
+    from llmgw.net.http import Client
+
+    return Client(who.control, name="control", key_file=who.key_file, ca_file=who.ca_file)
 
 
 def status_tree(repo: str, cluster: str, *, at: str = "") -> StatusTree | None:

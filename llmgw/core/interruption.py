@@ -7,6 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
+from llmgw.core.actions import Start
 from llmgw.core.observed import Observed
 from llmgw.core.replicas import parts
 from llmgw.core.simulate import Course, Step
@@ -37,14 +38,17 @@ def interruptions(course: Course) -> dict[str, Interruption]:
     start = course.steps[0].before
     before, after = _serving(start), _serving(course.end)
     during = [_during(step) for step in course.steps]
+    starting = [{parts(a.id)[0] for a in step.actions if isinstance(a, Start)} for step in course.steps]
     took = _starts(start)
     found = {}
     for name in sorted(before.keys() & after.keys()):
         normally = min(before[name], after[name])
-        short = [counted[name] for counted in during if counted[name] < normally]
+        short = [at for at, counted in enumerate(during) if counted[name] < normally]
         if short:
-            seconds = len(short) * median(took[name]) if name in took else None
-            found[name] = Interruption(min(short), normally, len(short), seconds)
+            # What is stopped is gone as soon as it has finished; what starts is what is waited for.
+            waits = sum(name in starting[at] for at in short)
+            seconds = waits * median(took[name]) if name in took else None
+            found[name] = Interruption(min(during[at][name] for at in short), normally, len(short), seconds)
     return found
 
 

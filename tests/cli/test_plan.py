@@ -124,6 +124,19 @@ def test_a_base_that_moved_is_said_since_a_plan_merges_nothing(copy):
     assert current == []
 
 
+def test_a_base_that_the_fleet_does_not_run_yet_is_said_and_one_that_asks_for_the_same_is_not(copy):
+    copy.see(**READY)
+    copy.git.commit({"README.md": b"words"})
+    same = planned(copy, "--base", "HEAD")["warnings"]
+    changed(copy, "replicas: 1\n", "replicas: 2\n")
+    changed(copy, "replicas: 2\n", "replicas: 3\n")
+
+    (other,) = planned(copy, "--base", "HEAD~1")["warnings"]
+
+    assert same == []
+    assert "the fleet has carried out cccccccc and not the base" in other
+
+
 def test_a_status_branch_of_another_version_is_a_warning_and_its_age_is_said(copy):
     copy.see(**READY)
     branch = StatusBranch(str(copy.root), "lab", copy.root / ".git")

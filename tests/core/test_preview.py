@@ -1,13 +1,26 @@
 """What a change would do, as one value."""
 
-from fleets import NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
+from dataclasses import replace
+
+import pytest
+from fleets import L40S, NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
+from locks import lock
 
 from llmgw.cli.plan import exit_code
+from llmgw.cli.plan_markdown import plan_markdown
 from llmgw.cli.plan_text import plan_text
+from llmgw.cli.render import as_json
+from llmgw.core.holdings import MirrorSeen
+from llmgw.core.interruption import Interruption
+from llmgw.core.model_change import Move
+from llmgw.core.noticed import noticed
 from llmgw.core.observed import Observed
 from llmgw.core.preview import preview
 from llmgw.core.simulate import course
+from llmgw.core.wanted import WantedModel
 from llmgw.errors import Exit
+from llmgw.units import GIB
+from llmgw_agent.protocol import Claim, InstalledEngine
 
 
 def change(before, after, seen):
@@ -125,3 +138,176 @@ def test_what_runs_and_no_commit_asks_for_is_moved_and_changed_by_none():
     assert (m.name, m.action, m.counts, m.fields) == ("left", "none", (), ())
     assert [s.id for s in m.stops] == ["left/cpu/0"]
     assert plan.changes
+
+
+def settled(of, *names, **phases):
+    """What a fleet that runs a model is planned from: the preview of a change of it, with what it would do anyway."""
+    seen = fleet(of, *names, **phases)
+
+    def to(*after, nodes=None):
+        given = nodes or [n.name for n in seen.nodes]
+        base, head = wanting(of, nodes=names), wanting(*after, nodes=given)
+        ended, without = course(head, seen, SETTLED, NOW), course(base, seen, SETTLED, NOW)
+        return preview(base, head, ended, observed="here", dirty=False, based_on="b" * 40, without=without)
+
+    return to
+
+
+def test_cards_are_counted_before_at_the_fullest_and_in_the_end():
+    """hashicorp/terraform#17694: no sign says in which order things happen, or what they need meanwhile."""
+    of = model(gpu=2)
+
+    plan = settled(of, "n1", gpu=[R, R])(model(gpu=2, context_length=2048))
+
+    assert [(c.card_class, c.before, c.peak, c.after, c.total) for c in plan.cards] == [(L40S, 2, 4, 2, 8)]
+    assert [(m.before - m.least, m.after - m.least) for m in plan.memory] == [(2 * GIB, 2 * GIB)]
+
+
+def test_each_start_is_held_against_what_is_free_on_its_node_and_cards():
+    plan = settled(model(gpu=1), "n1", gpu=[R])(model(gpu=2))
+
+    (fit,) = plan.models[0].fits
+    assert (fit.id, fit.node, fit.claim_bytes, fit.free_bytes) == ("m/gpu/1", "n1", GIB, 255 * GIB)
+    assert [(c.card, c.free_bytes, c.needs_bytes) for c in fit.cards] == [("GPU-1", 45 * GIB, None)]
+
+
+def test_what_leaves_a_drained_node_is_a_move():
+    of = model(cpu=1)
+    nodes = [{"name": "n1", "address": "10.0.0.1", "drained": True}, {"name": "n2", "address": "10.0.0.1"}]
+
+    plan = settled(of, "n1", "n2", cpu=[R])(of, nodes=nodes)
+
+    (m,) = plan.models
+    assert (m.action, m.moves) == ("none", (Move("cpu", "n1", "n2"),))
+    assert [(f.field, f.before, f.after) for f in plan.server] == [("nodes.n1.drained", False, True)]
+    assert plan.drift.models == ()
+
+
+@pytest.mark.parametrize(
+    ("phases", "count", "expected"),
+    [
+        pytest.param([R, R], 2, Interruption(1, 2, 4, None), id="one of two at a time"),
+        pytest.param([R], 1, Interruption(0, 1, 2, None), id="the only one"),
+    ],
+)
+def test_what_is_rolled_in_place_has_less_service_meanwhile(phases, count, expected):
+    of = model(cpu=count, rollout={"strategy": "in_place"})
+
+    plan = settled(of, "n1", cpu=phases)(model(cpu=count, rollout={"strategy": "in_place"}, context_length=2048))
+
+    assert plan.models[0].interruption == expected
+
+
+def test_what_starts_before_it_stops_has_all_its_service():
+    assert settled(model(cpu=2), "n1", cpu=[R, R])(model(cpu=2, context_length=2048)).models[0].interruption is None
+
+
+def test_seconds_without_service_are_known_where_starts_were_timed():
+    of = model(cpu=1, rollout={"strategy": "in_place"})
+    after = model(cpu=1, rollout={"strategy": "in_place"}, context_length=2048)
+    seen = Observed((node("n1", replica("m/cpu/0", of, age_s=100, started_age_s=140.0)),))
+
+    (m,) = change([of], [after], seen).models
+
+    assert m.interruption == Interruption(0, 1, 2, 40.0)
+
+
+def test_who_gives_way_is_said_with_to_whom():
+    low = model("low", profiles=[profile(memory_gib=200)], **{"class": "opportunistic"})
+    high = model("high", profiles=[profile(memory_gib=200)], **{"class": "guaranteed"})
+
+    seen = Observed((node("n1", replica("low/cpu/0", low, claim=Claim(200 * GIB, 1))),))
+    plan = change([low], [low, high], seen)
+
+    assert {m.name: m.gives_way_to for m in plan.models} == {"high": "", "low": "high"}
+    assert "loses   its place to high" in plan_text(plan)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ({"aliases": ["a", "b"]}, {"aliases": ["b"]}, "requests for a get 404: the alias is gone"),
+        ({}, {"aliases": ["b"]}, "b can be asked for"),
+        (
+            {},
+            {"context_length": 2048},
+            "one request may use 2048 tokens and not 4096: shorter: a longer",
+        ),
+        ({}, {"max_output": 100}, "one answer may have 100 tokens, before what is left of the context"),
+        ({}, {"state": "stopped"}, "requests are refused: it is stopped"),
+        ({}, {"cpu": 1}, "2 requests are answered at the same time and not 4: the others wait"),
+        ({}, {"source": {"from": "/other.gguf"}}, "its weights are others: answers may differ"),
+        ({"capabilities": ["tools"]}, {}, "the list of models does not say tools of it any more"),
+    ],
+)
+def test_what_clients_notice_is_said(before, after, sentence):
+    was, will = model(**{"cpu": 2, **before}), model(**{"cpu": 2, **after})
+
+    said = noticed(WantedModel(was, "", ""), WantedModel(will, "", ""))
+
+    assert any(line.startswith(sentence) for line in said), said
+
+
+def test_other_words_are_noticed_by_nobody():
+    was, will = model(cpu=1), model(cpu=1, description="x", owner="y")
+
+    assert noticed(WantedModel(was, "", ""), WantedModel(will, "", "")) == ()
+
+
+def test_another_version_of_an_engine_says_who_has_it_and_in_which_order_models_roll():
+    had = (InstalledEngine("llamacpp", "b1"), InstalledEngine("llamacpp", "b2"))
+    of = model("m", profiles=[profile(engine_version="b1")])
+    seen = Observed((node("n1", replica("m/cpu/0", of), engines=had), node("n2", engines=had[:1])))
+
+    plan = change([of], [model("m", profiles=[profile(engine_version="b2")])], seen)
+
+    (rolled,) = plan.engines
+    assert (rolled.before, rolled.after) == ("b1", "b2")
+    assert (rolled.nodes_with, rolled.nodes_without, rolled.nodes_unknown) == (("n1",), ("n2",), ())
+    assert rolled.models == ("m",)
+    assert "is not known here" in rolled.flags
+
+
+def test_drift_is_what_would_happen_without_the_change_too():
+    of, other = model(cpu=2), model("other", cpu=1)
+    seen = fleet(of, "n1", cpu=[R])
+    base, head = wanting(of, nodes=["n1"]), wanting(of, other, nodes=["n1"])
+    ended, without = course(head, seen, SETTLED, NOW), course(base, seen, SETTLED, NOW)
+
+    plan = preview(base, head, ended, observed="", dirty=False, based_on="", without=without)
+
+    assert [m.name for m in plan.models] == ["other"]
+    assert [m.name for m in plan.drift.models] == ["m"]
+    assert [[a.id for a in step] for step in plan.own_steps] == [["other/cpu/0"]]
+
+
+def test_what_is_fetched_is_counted_with_its_bytes_and_what_is_left_of_disks():
+    source = {"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64}
+    of = model(cpu=1, source=source)
+    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
+    head = wanting(of, nodes=["n1"], mirror=mirror)
+    head = replace(head, models={"m": replace(head.models["m"], lock=lock(5 * GIB))})
+    seen = Observed((node("n1", disk_gib=100),), MirrorSeen((), 50 * GIB))
+
+    plan = preview(None, head, course(head, seen, SETTLED, NOW), observed="", dirty=False, based_on="")
+
+    assert [(d.to, d.version, d.bytes, d.seconds) for d in plan.downloads] == [
+        ("n1", "m/1", 5 * GIB, None),
+        ("the mirror", "m/1", 5 * GIB, None),
+    ]
+    assert [(d.at, d.before, d.after) for d in plan.disks] == [
+        ("n1", 100 * GIB, 95 * GIB),
+        ("the mirror", 50 * GIB, 45 * GIB),
+    ]
+
+
+def test_a_url_is_shown_without_what_lets_somebody_in():
+    source = {"from": "https://a/m.gguf?token=hunter2", "version": "1", "sha256": "0" * 64}
+    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
+    head = wanting(model(cpu=1, source=source), nodes=["n1"], mirror=mirror)
+
+    seen = Observed((node("n1"),), MirrorSeen((), 50 * GIB))
+    plan = preview(None, head, course(head, seen, SETTLED, NOW), observed="", dirty=False, based_on="")
+
+    assert plan.models[0].fetches[0].source == "https://a/m.gguf?…"
+    assert "hunter2" not in as_json(plan) + plan_text(plan) + plan_markdown(plan)
