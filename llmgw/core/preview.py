@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from msgspec import Struct
 
-from llmgw.catalog import canonical
 from llmgw.catalog.lines import Lines
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start
 from llmgw.core.changed import FieldChange, server_changes
@@ -17,6 +14,7 @@ from llmgw.core.engine_roll import EngineRoll, engine_rolls
 from llmgw.core.machines import machines
 from llmgw.core.model_change import ModelChange, Scene, model_change, public_fetch, subject
 from llmgw.core.occupancy import CardUse, MemoryUse, card_uses, memory_uses
+from llmgw.core.promised import digest, identity
 from llmgw.core.replicas import survey
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted
@@ -55,7 +53,7 @@ class Preview(Struct, frozen=True):
     problems: tuple[str, ...]
     settled: bool
     digest: str
-    """Of what is wanted and what would be done."""
+    """Of what is wanted, what would be done and who worked it out: the status says it again once it is done."""
     drift: Drift = Drift()
     server: tuple[FieldChange, ...] = ()
     """What differs of server.yaml."""
@@ -74,6 +72,11 @@ class Preview(Struct, frozen=True):
     def changes(self) -> bool:
         """Whether the change does anything, or asks for anything else. What drift brings about is none of it."""
         return bool(self.models or self.server or self.keys or self.removals)
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Models that are changed by what server.yaml brings into them."""
+        return tuple(m.name for m in self.models if any(f.path == SERVER for f in m.fields))
 
     @property
     def own_steps(self) -> tuple[tuple[Action, ...], ...]:
@@ -120,7 +123,7 @@ def preview(
     classes = {c.class_: c.name for c in head.server.cards}
     starting = any(isinstance(a, Start) for step in course.steps for a in step.actions)
     left = machines(survey(head, course.end, course.memory, 0.0), classes) if starting else ()
-    scene = Scene.of(course, downloads=brought, left=left, lines=lines)
+    scene = Scene.of(course, downloads=brought, left=left, lines=lines, purged=head.purged)
     names = sorted({*before, *head.models, *scene.actions})
     mine = {name: model_change(name, before.get(name), head.models.get(name), scene) for name in names}
     drifted = _drift(mine, without, base)
@@ -144,7 +147,7 @@ def preview(
         tuple(sorted((*(h for h in loose if _known(h) not in there_before), *guards))),
         tuple(p.line_form() for p in head.problems),
         course.settled,
-        digest(head, steps),
+        digest(identity(head), steps),
         Drift(tuple(drifted[n] for n in sorted(drifted)), tuple(sorted(h for h in loose if _known(h) in there_before))),
         tuple(server_changes(base.server, head.server, lines)) if base else (),
         _keys(base, head),
@@ -156,12 +159,6 @@ def preview(
         tuple(warnings),
         version,
     )
-
-
-def digest(head: Wanted, steps: Iterable[Iterable[Action]]) -> str:
-    """Names what is wanted and what would be done: the same for the same."""
-    wanted = sorted((name, canonical.spec(entry.model)) for name, entry in head.models.items())
-    return hashlib.sha256(msgspec.json.encode((wanted, steps))).hexdigest()[:12]
 
 
 def _drift(mine: Mapping[str, ModelChange], without: Course | None, base: Wanted | None) -> dict[str, ModelChange]:

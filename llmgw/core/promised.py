@@ -141,11 +141,7 @@ def _held_against(told: Promise, wanted: Wanted, seen: Observed, plan: Plan, now
     since = now if told.quiet_since is None else told.quiet_since
     # What is still to come may only wait for its time; nothing waits longer than this.
     longest = max(LONGEST_S, wanted.server.policy.soak)
-    if (
-        not restless
-        and now - since < longest
-        and any(Counter(moves) - Counter(done.get(m, {}).values()) for m, moves in _flat(told))
-    ):
+    if not restless and now - since < longest and _awaits(told):
         return structs.replace(told, quiet_since=since)
     found = [d.sentence for m in sorted({*told.planned, *done}) for d in _differences(told, m, wanted, plan)]
     more = (f"and {len(found) - MOST} more",) if len(found) > MOST else ()
@@ -225,9 +221,12 @@ def _out_of_order(steps: Iterable[tuple[Move, ...]], done: Iterable[Move]) -> tu
     return None
 
 
-def _flat(told: Promise) -> Iterator[tuple[str, Iterable[Move]]]:
-    for model, steps in told.planned.items():
-        yield model, [move for step in steps for move in step]
+def _awaits(told: Promise) -> bool:
+    """Whether something that was planned has not been done."""
+    return any(
+        _less((move for step in steps for move in step), told.done.get(model, {}).values())
+        for model, steps in told.planned.items()
+    )
 
 
 def _less(moves: Iterable[Move], other: Iterable[Move]) -> list[Move]:

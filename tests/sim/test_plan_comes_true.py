@@ -216,8 +216,9 @@ def test_what_is_planned_is_what_is_done_where_nothing_breaks(first):
         assert not any(p.actions for p in one.later), f"seed {seed}: at rest, and still busy"
     differ = [f"seed {seed}: {one.told.differences}" for seed, one in went.items() if one.told.differences]
     assert len(differ) <= MOST_DIFFER, differ
-    # Nothing broke, so nothing else may be to blame.
-    assert all(OTHER_TIMES in d for one in went.values() for d in one.told.differences), differ
+    # Nothing broke, so nothing else may be to blame. Two reports in a row that are late make a node silent.
+    causes = (OTHER_TIMES, "was not heard of")
+    assert all(any(c in d for c in causes) for one in went.values() for d in one.told.differences), differ
 
 
 @pytest.mark.sim
