@@ -86,7 +86,7 @@ def _sections(plan: Preview) -> Iterator[str]:
     if plan.warnings:
         yield _details("Warnings", _list(plan.warnings))
     if plan.server or plan.keys:
-        yield _details("server.yaml and keys", [*_fields(plan.server), *_list(plan.keys)])
+        yield _details("server.yaml and keys", [*_fields(plan.server), *_list(words.shared(plan))])
     for rolled in plan.engines:
         first, *rest = words.roll(rolled)
         yield _details(f"engine {first}", _list(rest))

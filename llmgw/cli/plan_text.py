@@ -58,7 +58,7 @@ def _shared(plan: Preview) -> Iterator[str]:
     if plan.server or plan.keys:
         yield "\n~ server.yaml" if plan.server else "\n~ keys"
         yield from _fields(plan.server)
-        yield from (f"    {key}" for key in plan.keys)
+        yield from (f"    {line}" for line in words.shared(plan))
     for rolled in plan.engines:
         first, *rest = words.roll(rolled)
         yield f"\n~ engine {first}"

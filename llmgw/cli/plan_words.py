@@ -15,11 +15,18 @@ from llmgw.core.interruption import Interruption
 from llmgw.core.learning import Foretold
 from llmgw.core.model_change import CountChange, ModelChange
 from llmgw.core.occupancy import CardFit, CardUse, Fit, MemoryUse
+from llmgw.core.preview import Preview
 from llmgw.planning.speed import said
 from llmgw.units import show_bytes, show_duration, show_gib
 
 LONGEST_VALUE = 60
 """Characters of a field's value: arguments can be long."""
+
+
+def shared(plan: Preview) -> list[str]:
+    """What changes for more than one model, and is no field: how far it reaches, and keys."""
+    reaches = [f"{count(len(plan.shared), 'model')} changed by it: {short(plan.shared)}"] if plan.shared else []
+    return [*reaches, *plan.keys]
 
 
 def counted(model: ModelChange) -> str:

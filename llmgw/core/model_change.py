@@ -14,16 +14,15 @@ from llmgw.core.actions import Action, Fetch, Held, Remove, Start, Stop
 from llmgw.core.beside import free_cards
 from llmgw.core.changed import FieldChange, model_changes
 from llmgw.core.downloads import Download
+from llmgw.core.expected import expected, expected_now, too_little
 from llmgw.core.interruption import Interruption, interruptions
-from llmgw.core.learning import Foretold, foretold
+from llmgw.core.learning import Foretold
 from llmgw.core.noticed import noticed, unpinned
-from llmgw.core.observed import Observed
 from llmgw.core.occupancy import Fit, fits, needing
 from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
-from llmgw.core.wanted import WantedModel
+from llmgw.core.wanted import PURGE, WantedModel
 from llmgw.planning.machines import Machine
-from llmgw.units import show_gib
 from llmgw_agent.protocol import split_id
 
 
@@ -97,6 +96,8 @@ class Scene:
     """The machines as they are in the end."""
     lines: Lines | None = None
     """Of the change's files."""
+    purged: frozenset[str] = frozenset()
+    """Models whose files are not kept."""
 
     @classmethod
     def of(
@@ -106,6 +107,7 @@ class Scene:
         downloads: Iterable[Download] = (),
         left: tuple[Machine, ...] = (),
         lines: Lines | None = None,
+        purged: frozenset[str] = frozenset(),
     ) -> Scene:
         """A course, looked at."""
         actions: dict[str, list[Action]] = defaultdict(list)
@@ -114,7 +116,7 @@ class Scene:
         brought: dict[str, list[Download]] = defaultdict(list)
         for one in downloads:
             brought[one.model].append(one)
-        return cls(course, actions, fits(course), interruptions(course), brought, left, lines)
+        return cls(course, actions, fits(course), interruptions(course), brought, left, lines, purged)
 
 
 def model_change(name: str, before: WantedModel | None, after: WantedModel | None, scene: Scene) -> ModelChange:
@@ -152,13 +154,13 @@ def model_change(name: str, before: WantedModel | None, after: WantedModel | Non
     if plain.empty:
         return plain
     entry = after or before
-    estimates = tuple(_estimates(after, starts, course)) if after else ()
+    estimates = tuple(expected(after, starts, course)) if after else ()
     return structs.replace(
         plain,
         estimates=estimates,
-        notes=tuple(_notes(after, starts, estimates, scene)) if after else (),
+        notes=tuple(_notes(after, starts, estimates, scene) if after else _files(before, scene)),
         path=entry.path if entry else "",
-        estimates_before=tuple(_running(before, estimates, course)) if before else (),
+        estimates_before=tuple(expected_now(before, estimates, course)) if before else (),
         fits=tuple(needing(scene.fits.get(name, ()), estimates)),
         moves=tuple(_moves(starts, stops)),
         interruption=scene.interruptions.get(name) if after and before else None,
@@ -171,16 +173,21 @@ def model_change(name: str, before: WantedModel | None, after: WantedModel | Non
 
 def _notes(entry: WantedModel, starts: Iterable[Start], estimates: Iterable[Foretold], scene: Scene) -> Iterator[str]:
     yield from free_cards(entry, {split_id(a.id)[1] for a in starts}, scene.left)
-    claims = {split_id(fit.id)[1]: fit for fit in scene.fits.get(entry.model.name, ())}
-    for one in estimates:
-        fit = claims.get(one.profile)
-        if fit is None:
-            continue
-        if one.host_bytes is not None and one.host_bytes > fit.claim_bytes:
-            needs, claim = show_gib(one.host_bytes), show_gib(fit.claim_bytes)
-            yield f"{one.profile}: {needs} of memory are expected, and {claim} are claimed: raise its memory_gib"
-        if one.card_bytes is not None and one.card_bytes > sum(card.free_bytes for card in fit.cards):
-            yield f"{one.profile}: its cards have less than the {show_gib(one.card_bytes)} that are expected of them"
+    yield from too_little(estimates, scene.fits.get(entry.model.name, ()))
+
+
+def _files(gone: WantedModel | None, scene: Scene) -> Iterator[str]:
+    """What becomes of the files of a model that goes, and the line that changes it."""
+    if gone is None or gone.model.source.is_path:
+        return
+    name = gone.model.name
+    if name in scene.purged:
+        yield "its files are freed as soon as its replicas have stopped"
+    else:
+        yield (
+            "its files are kept for a while, so that bringing it back fetches nothing; to free them at once, "
+            f"push a commit with the line `{PURGE}: {name}` at its end"
+        )
 
 
 def subject(action: Action) -> str:
@@ -192,36 +199,6 @@ def public_fetch(action: Fetch) -> Fetch:
     """A fetch as it may be shown: a URL can carry what lets somebody in."""
     files = tuple(structs.replace(f, url=public_url(f.url)) for f in action.files)
     return structs.replace(action, source=public_url(action.source), files=files)
-
-
-def _estimates(entry: WantedModel, starts: Iterable[Start], course: Course) -> Iterator[Foretold]:
-    first: dict[str, Start] = {}
-    for start in sorted(starts, key=lambda s: s.id):
-        first.setdefault(split_id(start.id)[1], start)
-    for _, start in sorted(first.items()):
-        yield from _foretold(entry, course.end, course, start.node, start.id)
-
-
-def _running(entry: WantedModel, estimates: Iterable[Foretold], course: Course) -> Iterator[Foretold]:
-    """Of one replica that runs now of each of these profiles."""
-    seen = course.steps[0].before if course.steps else course.end
-    for one in estimates:
-        there = [
-            (r.id, n.name)
-            for n in seen.nodes
-            for r in n.replicas
-            if split_id(r.id)[:2] == (entry.model.name, one.profile)
-        ]
-        for rid, node in sorted(there, key=lambda at: (at[1] != one.node, at))[:1]:
-            yield from _foretold(entry, seen, course, node, rid)
-
-
-def _foretold(entry: WantedModel, seen: Observed, course: Course, node: str, rid: str) -> Iterator[Foretold]:
-    runs = course.memory.learned.published.runs
-    at = next((n for n in seen.nodes if n.name == node), None)
-    report = next((r for r in at.replicas if r.id == rid), None) if at else None
-    if at and report and (found := foretold(entry, at, report, runs)):
-        yield found
 
 
 def _moves(starts: Iterable[Start], stops: Iterable[Stop]) -> Iterator[Move]:

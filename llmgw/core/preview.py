@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from llmgw.catalog.check import SERVER
 from llmgw.catalog.lines import Lines
 from llmgw.core.actions import Action, Fetch, Held, Remove, Start
 from llmgw.core.changed import FieldChange, server_changes

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fleets import L40S, NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
-from locks import lock
+from locks import FACTS, lock
 
 from llmgw.cli.plan import exit_code
 from llmgw.cli.plan_markdown import plan_markdown
@@ -311,3 +311,31 @@ def test_a_url_is_shown_without_what_lets_somebody_in():
 
     assert plan.models[0].fetches[0].source == "https://a/m.gguf?…"
     assert "hunter2" not in as_json(plan) + plan_text(plan) + plan_markdown(plan)
+
+
+@pytest.mark.parametrize(
+    ("purged", "note"),
+    [
+        (frozenset(), "push a commit with the line `Llmgw-Purge: m` at its end"),
+        (frozenset({"m"}), "its files are freed as soon as its replicas have stopped"),
+    ],
+)
+def test_a_removal_says_what_becomes_of_the_files_and_the_line_to_paste(purged, note):
+    of = model(cpu=1, source={"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64})
+    head = replace(wanting(nodes=["n1"]), purged=purged)
+    seen = fleet(of, "n1", cpu=[R])
+
+    ended = course(head, seen, SETTLED, NOW)
+    (m,) = preview(wanting(of, nodes=["n1"]), head, ended, observed="", dirty=False, based_on="").models
+
+    assert m.notes[0].endswith(note)
+
+
+def test_a_claim_below_what_is_expected_is_said():
+    head = wanting(model(cpu=1), nodes=["n1"])
+    head = replace(head, models={"m": replace(head.models["m"], lock=lock(**FACTS))})
+
+    ended = course(head, Observed((node("n1"),)), SETTLED, NOW)
+    (m,) = preview(None, head, ended, observed="", dirty=False, based_on="").models
+
+    assert "cpu: 9.4 GiB of memory are expected, and 1.0 GiB are claimed: raise its memory_gib" in m.notes
