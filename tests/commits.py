@@ -69,6 +69,8 @@ def sharing(guaranteed: int, *, context: int, asked: int = 4, least: int = 0) ->
 
 RACKS = {"n1": "a", "n2": "a", "n3": "b", "n4": "b", "n5": "b"}
 MODELS = ("chat", "code", "tools", "embed")
+RENAMED = "vectors"
+"""What one of them is called at times. Its source stays, and so its weights are held under the name before."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Repository:
             "code": dice.randint(0, 1),
             "tools": dice.randint(0, 3),
             "embed": dice.randint(0, 2),
-            "embed_name": dice.choice(["embed", "vectors"]),
+            "embed_name": dice.choice(["embed", RENAMED]),
             "asked": dice.choice([0, 4]),
             "context": dice.choice([4096, 8192]),
             "code_class": dice.choice(["guaranteed", "standard", "opportunistic"]),
@@ -136,6 +138,8 @@ class Repository:
         wanted = wanting(
             *models, nodes=nodes, mirror=MIRROR, node_grace="5m", complete=self.readable, policy={"quotas": quotas}
         )
+        if renamed := wanted.models.get(RENAMED):
+            wanted = replace(wanted, models={**wanted.models, RENAMED: replace(renamed, held_as="embed/1")})
         runs = (m for m in models if m.state == "running" and not m.scaling)
         serve = {f"{m.name}/{p.name}": p.replicas for m in runs for p in m.profiles}
         return Commit(wanted, {**serve, "batch/cpu": self.asked // 2}, {"batch": self.asked})

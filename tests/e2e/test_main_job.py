@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -77,7 +78,8 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         assert len(both) == 2
 
         # A broken file for one model leaves the other unmoved, and the problem can be read in the branch.
-        site.push("another", second=demo_model("second"))
+        second = demo_model("second").replace(b"version: q4_1", b"version: own")
+        site.push("another", second=second)
         await ready(site, smollm2=2, second=1)
         running = site.engines()
         site.push("broken", second=b"name: second\nprofles: []\n")
@@ -85,14 +87,26 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         assert "**catalog** catalog/second.yaml:2:1: " in page["README.md"]
         assert site.engines() == running
 
-        # It is removed and its process is gone; reverted, it comes back without a byte from upstream.
-        mirror_log = site.machine.state / "logs/mirror.log"
-        site.push("without", second=None)
-        await until(lambda: len(site.engines()) == 2, what="two engines")
-        fetched = mirror_log.read_text().count("a fetch begins")
-        site.push("revert", second=demo_model("second"))
-        await ready(site, smollm2=2, second=1)
-        assert mirror_log.read_text().count("a fetch begins") == fetched == 2
+        await _removed_and_renamed(site, second)
+
+
+async def _removed_and_renamed(site, second):
+    # It is removed and its process is gone; reverted, it comes back without a byte from upstream.
+    mirror_log = site.machine.state / "logs/mirror.log"
+    site.push("without", second=None)
+    await until(lambda: len(site.engines()) == 2, what="two engines")
+    fetched = mirror_log.read_text().count("a fetch begins")
+    site.push("revert", second=second)
+    await ready(site, smollm2=2, second=1)
+    assert mirror_log.read_text().count("a fetch begins") == fetched == 2
+
+    # Renamed, it runs on the weights it had: no byte comes from upstream, and none to the node.
+    site.push("rename", second=None, third=second.replace(b"name: second", b"name: third"))
+    await ready(site, smollm2=2, third=1)
+    (third,) = (line for line in site.engines().values() if "/second/own/" in line)
+    weights = Path(third[: third.index("/second/own/")].split(" ")[-1])
+    assert not (weights / "third").exists()
+    assert mirror_log.read_text().count("a fetch begins") == fetched
 
 
 async def _measured(site):
