@@ -10,6 +10,7 @@ from llmgw.cli.past import past, written
 from llmgw.cli.seen import Operator, ask_status
 from llmgw.cli.status_text import Look
 from llmgw.cli.watch import transfers
+from llmgw.cli.when import utc
 from llmgw.core.live import Live
 from llmgw.core.status import FleetStatus, ModelStatus
 from llmgw.errors import Misused, OperatorError, Refused, Unreachable
@@ -55,7 +56,7 @@ def recorded(repo: str, cluster: str | None, at: str) -> Look:
     with past(repo, cluster) as branch:
         tree = branch.at(at) if at else branch.tip()
         lines, _ = branch.lines(tree, max(0.0, tree.committed_at - RECENT_S))
-    how = written(tree)
+    how = f"status branch {tree.commit[:8]}, as it was on {utc(tree.committed_at)} UTC" if at else written(tree)
     if not at and max(0.0, time.time() - tree.committed_at) > QUIET_S:
         how += ", and nothing newer: nothing has changed since, or control does not run (llmgw status --live asks it)"
     found = from_files(tree.files)

@@ -44,6 +44,8 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("estimate",): Command("estimate", "estimate_file", "Work out what a model takes, before anything runs."),
     ("explore",): Command("explore", "explore", "Search a hub for models that this fleet could run."),
     ("status",): Command("status", "status", "Say how the fleet is, or was."),
+    ("why",): Command("why", "why", "Say why a model is not as asked, or that it is."),
+    ("events",): Command("events", "events", "List what happened, in the order in which it did."),
     ("history",): Command("history", "history", "Say who served what from when to when."),
     ("bench",): Command("bench", "bench", "Measure a ready model through the gateway, beside its estimate."),
     ("model", "add"): Command("add", "add", "Add a model: its file, its lock, and where it would run best."),

@@ -95,7 +95,8 @@ def of_model(status: FleetStatus, name: str) -> tuple[Trouble, ...]:
 
 
 def troubles(found: Sequence[Trouble], details: dict[str, str]) -> Iterator[str]:
-    """What needs a person, and what only takes time."""
+    """What needs a person, and what only takes time. A subject's figures are told once."""
+    left = dict(details)
     for head, some in (
         ("TO LOOK AT", [t for t in found if not t.waits]),
         ("ON ITS WAY", [t for t in found if t.waits]),
@@ -105,7 +106,7 @@ def troubles(found: Sequence[Trouble], details: dict[str, str]) -> Iterator[str]
             yield head
         for t in some:
             since = f" (since {utc(t.since)})" if t.since else ""
-            detail = f" ({details[t.subject]})" if details.get(t.subject) else ""
+            detail = f" ({figures})" if (figures := left.pop(t.subject, "")) else ""
             yield from para(f"{t.subject}: {t.why}{detail}{since}", first="- ")
             if t.next:
                 yield from para(t.next, first="  next: ", rest="        ")
