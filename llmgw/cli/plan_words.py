@@ -115,7 +115,7 @@ def service(model: ModelChange) -> str:
 
 def interrupted(of: Interruption) -> str:
     """How much less of a model serves, and for how long."""
-    took = "how long is not known: no start was timed"
+    took = "and it stays so" if of.lasts else "how long is not known: no start was timed"
     if of.seconds is not None:
         took = f"about {show_duration(of.seconds)}"
     fewest = "no replica serves" if not of.fewest else f"{of.fewest} of {of.normally} replicas serve"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from statistics import median
 
 from msgspec import Struct
@@ -20,18 +21,21 @@ class Interruption(Struct, frozen=True):
     fewest: int
     """0: the model does not answer for a while."""
     normally: int
-    """The lesser of how many serve before and how many in the end."""
+    """The lesser of how many serve before and how many are asked for after."""
     steps: int
     """How many are short of that."""
     seconds: float | None
-    """Altogether, by how long starts of the model took. None: none was measured."""
+    """Altogether, by how long starts of the model took. None: none was measured, or it does not end."""
+    lasts: bool = False
+    """Whether it is still so in the end."""
 
 
-def interruptions(course: Course) -> dict[str, Interruption]:
+def interruptions(course: Course, asked: Mapping[str, int]) -> dict[str, Interruption]:
     """Of each model that has fewer replicas serving for a while than before and after.
 
     Args:
         course: what passes would do.
+        asked: replicas that are asked for after, by model.
     """
     if not course.steps:
         return {}
@@ -41,14 +45,15 @@ def interruptions(course: Course) -> dict[str, Interruption]:
     starting = [{parts(a.id)[0] for a in step.actions if isinstance(a, Start)} for step in course.steps]
     took = _starts(start)
     found = {}
-    for name in sorted(before.keys() & after.keys()):
-        normally = min(before[name], after[name])
+    for name in sorted(before.keys() & asked.keys()):
+        normally = min(before[name], asked[name])
         short = [at for at, counted in enumerate(during) if counted[name] < normally]
         if short:
             # What is stopped is gone as soon as it has finished; what starts is what is waited for.
             waits = sum(name in starting[at] for at in short)
-            seconds = waits * median(took[name]) if name in took else None
-            found[name] = Interruption(min(during[at][name] for at in short), normally, len(short), seconds)
+            lasts = after[name] < normally
+            seconds = waits * median(took[name]) if name in took and not lasts else None
+            found[name] = Interruption(min(during[at][name] for at in short), normally, len(short), seconds, lasts)
     return found
 
 

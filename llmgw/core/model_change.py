@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
@@ -108,6 +109,7 @@ class Scene:
         left: tuple[Machine, ...] = (),
         lines: Lines | None = None,
         purged: frozenset[str] = frozenset(),
+        asked: Mapping[str, int] = MappingProxyType({}),
     ) -> Scene:
         """A course, looked at."""
         actions: dict[str, list[Action]] = defaultdict(list)
@@ -116,7 +118,7 @@ class Scene:
         brought: dict[str, list[Download]] = defaultdict(list)
         for one in downloads:
             brought[one.model].append(one)
-        return cls(course, actions, fits(course), interruptions(course), brought, left, lines, purged)
+        return cls(course, actions, fits(course), interruptions(course, asked), brought, left, lines, purged)
 
 
 def model_change(name: str, before: WantedModel | None, after: WantedModel | None, scene: Scene) -> ModelChange:

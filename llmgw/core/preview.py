@@ -17,6 +17,7 @@ from llmgw.core.model_change import ModelChange, Scene, model_change, public_fet
 from llmgw.core.occupancy import CardUse, MemoryUse, card_uses, memory_uses
 from llmgw.core.promised import digest, identity
 from llmgw.core.replicas import survey
+from llmgw.core.seats import counts
 from llmgw.core.simulate import Course
 from llmgw.core.wanted import Wanted
 
@@ -124,7 +125,8 @@ def preview(
     classes = {c.class_: c.name for c in head.server.cards}
     starting = any(isinstance(a, Start) for step in course.steps for a in step.actions)
     left = machines(survey(head, course.end, course.memory, 0.0), classes) if starting else ()
-    scene = Scene.of(course, downloads=brought, left=left, lines=lines, purged=head.purged)
+    asked = {name: sum(counts(entry, course.memory.scales).values()) for name, entry in head.models.items()}
+    scene = Scene.of(course, downloads=brought, left=left, lines=lines, purged=head.purged, asked=asked)
     names = sorted({*before, *head.models, *scene.actions})
     mine = {name: model_change(name, before.get(name), head.models.get(name), scene) for name in names}
     drifted = _drift(mine, without, base)

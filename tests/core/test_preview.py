@@ -9,14 +9,15 @@ from locks import FACTS, lock
 from llmgw.cli.plan import exit_code
 from llmgw.cli.plan_markdown import plan_markdown
 from llmgw.cli.plan_text import plan_text
+from llmgw.cli.plan_words import interrupted
 from llmgw.cli.render import as_json
 from llmgw.core.holdings import MirrorSeen
-from llmgw.core.interruption import Interruption
+from llmgw.core.interruption import Interruption, interruptions
 from llmgw.core.model_change import Move
 from llmgw.core.noticed import noticed
 from llmgw.core.observed import Observed
 from llmgw.core.preview import preview
-from llmgw.core.simulate import course
+from llmgw.core.simulate import Course, Step, course
 from llmgw.core.wanted import WantedModel
 from llmgw.errors import Exit
 from llmgw.units import GIB
@@ -339,3 +340,14 @@ def test_a_claim_below_what_is_expected_is_said():
     (m,) = preview(None, head, ended, observed="", dirty=False, based_on="").models
 
     assert "cpu: 9.4 GiB of memory are expected, and 1.0 GiB are claimed: raise its memory_gib" in m.notes
+
+
+def test_less_service_that_does_not_end_is_said_to_stay():
+    of = model(cpu=2)
+    two, one = fleet(of, "n1", cpu=[R, R]), fleet(of, "n1", cpu=[R])
+    ended = Course((Step((), two, one),), (), one, SETTLED, settled=True)
+
+    (found,) = interruptions(ended, {"m": 2}).values()
+
+    assert found == Interruption(1, 2, 1, None, lasts=True)
+    assert interrupted(found) == "1 of 2 replicas serve for 1 step, and it stays so"
