@@ -98,6 +98,10 @@ class Wave(Struct, frozen=True, omit_defaults=True):
     """Models that serve in the new form, and since when that was seen, UTC seconds."""
     speeds: dict[str, float] = {}
     """Tokens a second of models before."""
+    moving: tuple[str, ...] = ()
+    """Models that may change and are not through. Sorted."""
+    since: float = 0.0
+    """When it was first seen, UTC seconds."""
 
 
 class MirrorRefusal(Struct, frozen=True):

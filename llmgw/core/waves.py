@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from msgspec import structs
+
 from llmgw.core.actions import Held
 from llmgw.core.memory import Failures, Memory, Wave
 from llmgw.core.needs import RANK
@@ -58,15 +60,21 @@ def take_turns(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], m
     for shared, entries in sorted(groups.items()):
         group = _Group(shared, entries, fleet, failures, memory)
         if group.old:
-            wave = group.seen(memory.waves.get(shared, Wave()), now)
-            waves[shared] = wave
-            held |= group.waiting(wave, wanted.server.policy.soak, wanted.server.policy.models_at_once, now)
+            wave = group.seen(memory.waves.get(shared, Wave(since=now)), now)
+            waiting, moving = group.waiting(wave, wanted.server.policy.soak, wanted.server.policy.models_at_once, now)
+            waves[shared] = structs.replace(wave, moving=moving)
+            held |= waiting
     return Turns(held, waves)
 
 
 def _is_old(replica: Replica, entry: WantedModel) -> bool:
     """Whether a replica serves in an earlier form. An older agent's says nothing of its form, and is not old."""
     return replica.holds and replica.fingerprint not in ("", entry.outcomes.get(replica.profile))
+
+
+def _keeps(entry: WantedModel) -> bool:
+    """Whether what runs of a model stays in its form, whatever is asked."""
+    return entry.model.rollout.freeze or entry.model.rollout.strategy == "keep"
 
 
 class _Group:
@@ -81,29 +89,29 @@ class _Group:
         memory: Memory,
     ) -> None:
         self._shared, self._failures = shared, failures
-        self._entries = {e.model.name: e for e in entries}
+        # Who keeps what runs takes no turn: nobody is to wait for that one.
+        self._entries = {e.model.name: e for e in entries if not _keeps(e)}
         self._wanted = {name: sum(counts(e, memory.scales).values()) for name, e in self._entries.items()}
         self._replicas = {name: [r for r in fleet.of(name) if r.holds] for name in self._entries}
-        self.old = {
-            name: [r for r in replicas if _is_old(r, self._entries[name])]
-            for name, replicas in self._replicas.items()
-            if any(_is_old(r, self._entries[name]) for r in replicas)
-        }
+        old = {name: [r for r in self._replicas[name] if _is_old(r, e)] for name, e in self._entries.items()}
+        self.old = {name: replicas for name, replicas in old.items() if replicas}
 
     def seen(self, wave: Wave, now: float) -> Wave:
         """The wave with what this look adds: who has come through, and how fast the others were before."""
-        through = {name: at for name, at in wave.through.items() if self._is_through(name)}
+        # A model may have left the catalog, or the change, since it came through.
+        through = {name: at for name, at in wave.through.items() if name in self._entries and self._is_through(name)}
         through |= {name: now for name in self._entries if name not in through and self._is_through(name)}
         speeds = {name: tps for name, replicas in self.old.items() if (tps := _speed(replicas)) is not None}
-        return Wave(through, {**speeds, **wave.speeds})
+        return structs.replace(wave, through=through, speeds={**speeds, **wave.speeds})
 
-    def waiting(self, wave: Wave, soak: float, at_once: int, now: float) -> dict[str, Held]:
-        """Who has to wait, and for what."""
+    def waiting(self, wave: Wave, soak: float, at_once: int, now: float) -> tuple[dict[str, Held], tuple[str, ...]]:
+        """Who has to wait, and for what; and who may change now."""
+        moving = sorted(n for n in self._entries if n not in wave.through and (n in wave.moving or self._has_begun(n)))
         if trouble := self._trouble(wave):
             whose, what = trouble
             why, do = f"{self._shared} goes no further: {whose} {what}", "mend it, or take the change back"
-            return {name: Held(name, why, next=do, model=name, stalled=True) for name in self.old if name != whose}
-        moving = sorted(name for name in self._entries if name not in wave.through and self._has_begun(name))
+            waits = {name: Held(name, why, next=do, model=name, stalled=True) for name in self.old if name != whose}
+            return waits, tuple(moving)
         first = next(iter((*moving, *wave.through, *self._in_order())))
         if any(now - at >= soak for at in wave.through.values()):
             free = max(0, at_once - len(moving))
@@ -112,7 +120,8 @@ class _Group:
         else:
             allowed = {*moving} or {first}
             why = f"{first} goes first in {self._shared}, and the others follow once it has served for {soak:.0f} s"
-        return {name: Held(name, why, model=name) for name in self.old if name not in allowed}
+        waits = {name: Held(name, why, model=name) for name in self.old if name not in allowed}
+        return waits, tuple(sorted(allowed))
 
     def _is_through(self, name: str) -> bool:
         """Whether all that is wanted of a model serves in the new form: none wanted proves nothing."""
@@ -120,7 +129,15 @@ class _Group:
         return name not in self.old and 0 < self._wanted[name] <= serving
 
     def _has_begun(self, name: str) -> bool:
-        return any(not _is_old(r, self._entries[name]) for r in self._replicas[name])
+        """Whether something of it is on its way to the new form."""
+        outcomes, changing = self._entries[name].outcomes, self._changing(name)
+        if not changing:
+            return bool(self._replicas[name])
+        return any(r.profile in changing and r.fingerprint == outcomes[r.profile] for r in self._replicas[name])
+
+    def _changing(self, name: str) -> set[str]:
+        """Its profiles that have replicas of an earlier form: what the change leaves alone says nothing of it."""
+        return {r.profile for r in self.old.get(name, ())}
 
     def _in_order(self) -> list[str]:
         """The old ones, who goes first first."""
@@ -135,10 +152,12 @@ class _Group:
 
     def _trouble(self, wave: Wave) -> tuple[str, str] | None:
         """The model that none may follow, and why."""
-        for name, entry in self._entries.items():
+        for name, entry in sorted(self._entries.items()):
+            changing = self._changing(name)
             for profile in entry.model.profiles:
                 known = self._failures.get(f"{name}/{profile.name}")
-                if known and known.cause:
+                # What failed before the change came, in a profile that it leaves alone, says nothing of it.
+                if known and known.cause and (profile.name in changing or known.last_at >= wave.since):
                     return name, f"fails with it ({known.cause})"
         for name in wave.through:
             before, after = wave.speeds.get(name), _speed(self._replicas[name])

@@ -100,6 +100,45 @@ def test_of_one_class_what_takes_no_card_is_smaller_than_what_takes_one_and_then
     assert moves(then) == ["+l/cpu/1"]
 
 
+def test_a_model_that_came_through_and_left_the_catalog_holds_nobody_and_ends_no_pass():
+    running = [at(name, **OLD) for name in "abd"]
+    rest = tuple(m for m in MODELS if m.name != "c")
+
+    plan = run(*running, wave=Wave({"c": NOW - 700}, speeds={"c": 9.0}, moving=("c",)), models=rest)
+
+    assert [line for line in held(plan) if "goes first" in line]
+    assert len(moves(plan)) == 1
+
+
+def test_a_profile_that_the_change_leaves_alone_is_no_sign_that_it_has_begun():
+    two = [profile("cpu"), profile("other")]
+    models = tuple(model(n, profiles=two) for n in "abcdef")
+    running = [r for m in models for r in (replica(f"{m.name}/cpu/0", m, **OLD), replica(f"{m.name}/other/0", m))]
+
+    assert moves(run(*running, models=models)) == ["+a/cpu/1"]
+
+
+@pytest.mark.parametrize("stays", [{"strategy": "keep"}, {"freeze": True}], ids=["keep", "freeze"])
+def test_nobody_waits_for_a_model_that_keeps_what_runs(stays):
+    first = model("c", profiles=[profile(memory_gib=4)], rollout=stays, **{"class": "opportunistic"})
+    models = (*(m for m in MODELS if m.name != "c"), first)
+    running = [replica("c/cpu/0", first, **OLD), *(at(name, **OLD) for name in "abd")]
+
+    assert moves(run(*running, models=models)) == ["+d/cpu/1"]
+
+
+def test_a_profile_that_was_parked_before_the_change_stops_nobody():
+    both = model("d", profiles=[profile("cpu"), profile("other")])
+    failed = replica("d/other/0", both, F, dossier=Dossier("bad_flags", "x"), attempts=1, age_s=9000.0)
+    models = (*(m for m in MODELS if m.name != "d"), both)
+    running = [*(at(name, **OLD) for name in "abc"), replica("d/cpu/0", both, **OLD), failed]
+
+    plan = run(*running, models=models, wave=Wave(since=NOW - 60))
+
+    assert not [line for line in held(plan) if "goes no further" in line]
+    assert "+c/cpu/1" in moves(plan)
+
+
 @pytest.mark.parametrize(
     ("tps", "follows"),
     [
