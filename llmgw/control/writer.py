@@ -12,7 +12,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -20,10 +21,10 @@ from msgspec import structs
 from llmgw import __version__
 from llmgw.catalog.problem import Problem
 from llmgw.control.guard import Guard
-from llmgw.core.cadence import due_in_s, worth_writing
+from llmgw.core.cadence import BUSY, HOUR_S, due_in_s, worth_writing
 from llmgw.core.condition import Condition
 from llmgw.core.explain import message, message_of
-from llmgw.core.flapping import Turns, damped
+from llmgw.core.flapping import Damping, damped
 from llmgw.core.history import Kind, Line
 from llmgw.core.outlook import with_headroom, with_speeds
 from llmgw.core.problems import dated
@@ -103,7 +104,9 @@ class Writer:
         self._offered = asyncio.Event()
         self._last: tuple[FleetStatus, Wanted | None] | None = None
         """What was offered last."""
-        self._turns: Mapping[str, Turns] = {}
+        self._damping = Damping()
+        self._commits: deque[float] = deque(maxlen=BUSY)
+        """When the last ones were made, monotonic."""
         """What changes to and fro."""
         self._dark_since: float | None = None
         """Monotonic time since which nothing could be written. None: it can."""
@@ -146,7 +149,7 @@ class Writer:
         others = tuple(c for c in status.trouble if c.kind != "status_branch")
         foreign = (_condition(self._foreign),) if self._foreign else ()
         status = structs.replace(status, trouble=(*others, *foreign))
-        status, self._turns = damped(status, self._committed, self._turns, self._monotonic())
+        status, self._damping = damped(status, self._committed, self._damping, self._monotonic())
         if not self._lines and not worth_writing(self._committed, status):
             self._offer = None
             return
@@ -196,6 +199,7 @@ class Writer:
             self._offer.status,
             changed_s=now - self._offer.since,
             committed_s=now - self._committed_at,
+            in_hour=sum(now - at < HOUR_S for at in self._commits),
         )
 
     async def _look(self) -> bool:
@@ -236,6 +240,8 @@ class Writer:
         self._tip = self._ours = made or self._tip
         self._committed = self._said = offer.status
         self._committed_at = self._monotonic()
+        self._commits.append(self._committed_at)
+        self._damping = self._damping.written(self._committed_at)
         del self._lines[: len(lines)]
         if self._offer is offer:
             self._offer = None

@@ -19,8 +19,12 @@ LOST_S = 10.0
 """After a node or a model was lost, or something else came to need a person."""
 SETTLE_S = 10.0
 APART_S = 60.0
-FIGURES_APART_S = 600.0
-"""Between commits that only bring what others take of memory and disk: while weights arrive it moves all the time."""
+SELDOM_S = 600.0
+"""Between commits that only bring what others take of memory and disk: while weights arrive, that moves all the time."""
+BUSY = 6
+"""Commits within an hour, after which all that nobody waits for is as seldom: a night in which everything goes wrong
+is to be read in the morning."""
+HOUR_S = 3600.0
 MOVED_GIB = 2
 
 
@@ -51,7 +55,9 @@ def _moved(was: NodeNow | UnsetType, now: NodeNow | UnsetType) -> bool:
     )
 
 
-def due_in_s(committed: FleetStatus | None, now: FleetStatus, *, changed_s: float, committed_s: float) -> float:
+def due_in_s(
+    committed: FleetStatus | None, now: FleetStatus, *, changed_s: float, committed_s: float, in_hour: int = 0
+) -> float:
     """Seconds until what is now should be committed; 0 at once.
 
     Args:
@@ -59,6 +65,7 @@ def due_in_s(committed: FleetStatus | None, now: FleetStatus, *, changed_s: floa
         now: what is; its digest differs from the committed one.
         changed_s: since it first differed.
         committed_s: since the last commit of this process; infinite before the first.
+        in_hour: commits of this process within the last hour.
     """
     if committed is None or _verdict(committed) != _verdict(now):
         return max(0.0, VERDICT_S - changed_s)
@@ -66,13 +73,14 @@ def due_in_s(committed: FleetStatus | None, now: FleetStatus, *, changed_s: floa
         return max(0.0, ARRIVED_S - changed_s)
     if _lost(committed, now):
         return max(0.0, LOST_S - changed_s)
-    apart = FIGURES_APART_S if now.digest == committed.digest else APART_S
+    apart = SELDOM_S if in_hour >= BUSY or now.digest == committed.digest else APART_S
     return max(0.0, SETTLE_S - changed_s, apart - committed_s)
 
 
 def _verdict(status: FleetStatus) -> tuple[object, ...]:
     """What somebody waits for who pushed something, or who looks whether control is well."""
-    return status.observed_commit, status.problems, status.trouble
+    trouble = tuple(c for c in status.trouble if c.kind != "flapping")
+    return status.observed_commit, status.problems, trouble
 
 
 def _lost(committed: FleetStatus, now: FleetStatus) -> bool:

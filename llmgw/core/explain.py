@@ -25,7 +25,13 @@ def transitions(before: FleetStatus | None, now: FleetStatus) -> list[str]:
 
 def message(before: FleetStatus | None, now: FleetStatus) -> tuple[str, str]:
     """Subject and body of a status commit."""
-    return message_of(transitions(before, now) or [f"{now.cluster} is seen at {now.observed_commit[:12]}"])
+    return message_of(transitions(before, now) or [_rest(before, now)])
+
+
+def _rest(before: FleetStatus | None, now: FleetStatus) -> str:
+    if before is not None and before.digest == now.digest:
+        return "what others hold of memory or disk moved"
+    return f"{now.cluster} is seen at {now.observed_commit[:12]}"
 
 
 def message_of(lines: Sequence[str]) -> tuple[str, str]:

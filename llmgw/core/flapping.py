@@ -6,20 +6,19 @@ that are compared here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
 from llmgw.core.condition import Condition
 from llmgw.core.status import FleetStatus, MirrorStatus, ModelStatus, NodeStatus
-from llmgw_agent.protocol import Phase
 
 WINDOW_S = 600.0
 MOST = 3
-"""Changes within the window that came back to an earlier form: the fourth change of what goes to and fro is the third."""
+"""Changes within the window that came back to an earlier form: the fourth of what goes to and fro is the third."""
 EVERY_S = 600.0
-"""How often what does so is shown as it is."""
+"""How often what does so is shown as it is: all of it at once."""
 
 T = TypeVar("T")
 
@@ -29,28 +28,39 @@ class Turns(Struct, frozen=True):
 
     forms: tuple[tuple[float, str], ...] = ()
     """Each with when it was taken. All but the newest are within the window."""
-    shown_at: float | None = None
-    """When it was last shown as it is. None: always."""
+    flaps: bool = False
 
     def taken(self, form: str, now: float) -> Turns:
-        """With the form it has now."""
+        """With the form it has now. What flaps does so until it was calm for a whole window."""
         forms = self.forms
         if not forms or forms[-1][1] != form:
             forms = (*forms, (now, form))
-        # A clock that was set back keeps nothing in the window for ever.
-        young = tuple(turn for turn in forms[:-1] if 0 <= now - turn[0] <= WINDOW_S)
-        return structs.replace(self, forms=(*young, forms[-1]))
+        forms = (*(turn for turn in forms[:-1] if now - turn[0] <= WINDOW_S), forms[-1])
+        seen = [form for _, form in forms]
+        often = sum(form in seen[:at] for at, form in enumerate(seen)) >= MOST
+        return Turns(forms, often or (self.flaps and now - forms[-1][0] < WINDOW_S))
 
-    @property
-    def to_and_fro(self) -> bool:
-        """Whether it came back too often."""
-        forms = [form for _, form in self.forms]
-        return sum(form in forms[:at] for at, form in enumerate(forms)) >= MOST
+
+class Damping(Struct, frozen=True):
+    """What is remembered from one status to the next."""
+
+    turns: dict[str, Turns] = {}
+    """By thing: `model m`, `node n1`."""
+    shown_at: float = float("-inf")
+    """When a commit last had all that flaps as it was."""
+
+    def is_open(self, now: float) -> bool:
+        """Whether the next commit has it so."""
+        return now - self.shown_at >= EVERY_S
+
+    def written(self, now: float) -> Damping:
+        """The same, after a commit."""
+        return structs.replace(self, shown_at=now) if self.is_open(now) else self
 
 
 def damped(
-    status: FleetStatus, committed: FleetStatus | None, before: Mapping[str, Turns], now: float
-) -> tuple[FleetStatus, dict[str, Turns]]:
+    status: FleetStatus, committed: FleetStatus | None, before: Damping, now: float
+) -> tuple[FleetStatus, Damping]:
     """The status with what flaps as it was committed, and what is to be remembered of it.
 
     Args:
@@ -70,13 +80,14 @@ def damped(
         mirror=_mirror(damper, status.mirror, then.mirror),
         trouble=tuple(_trouble(damper, status.trouble, then.trouble)),
     )
-    return structs.replace(kept, trouble=(*kept.trouble, *damper.said())), damper.turns
+    said = structs.replace(kept, trouble=(*kept.trouble, *damper.said()))
+    return said, structs.replace(before, turns=damper.turns)
 
 
 class _Damper:
     """Of one status: what each thing is shown as."""
 
-    def __init__(self, before: Mapping[str, Turns], now: float) -> None:
+    def __init__(self, before: Damping, now: float) -> None:
         self.turns: dict[str, Turns] = {}
         """What is remembered for the next one."""
         self._before, self._now = before, now
@@ -91,27 +102,21 @@ class _Damper:
             was: what was committed of it. None: nothing.
             news: whether it is shown now in any case.
         """
-        turns = self._before.get(key, Turns()).taken(form, self._now)
-        since = None if turns.shown_at is None else self._now - turns.shown_at
-        if not turns.to_and_fro:
-            self.turns[key] = structs.replace(turns, shown_at=None)
-            return now
-        if was is None or news or since is None or not 0 <= since < EVERY_S:
-            self.turns[key] = structs.replace(turns, shown_at=self._now)
-            return now
+        turns = self._before.turns.get(key, Turns()).taken(form, self._now)
         self.turns[key] = turns
-        return was
+        as_it_is = not turns.flaps or was is None or news or self._before.is_open(self._now)
+        return now if as_it_is or was is None else was
 
     def known(self, prefix: str) -> Iterator[str]:
         """Things that were looked at before, by the beginning of their keys."""
-        return (key.removeprefix(prefix) for key in self._before if key.startswith(prefix))
+        return (key.removeprefix(prefix) for key in self._before.turns if key.startswith(prefix))
 
     def said(self) -> Iterator[Condition]:
         """Everything that flaps."""
         return (
             Condition(key, "it changes to and fro, and is shown anew every ten minutes", _DO, kind="flapping")
             for key, turns in sorted(self.turns.items())
-            if turns.shown_at is not None
+            if turns.flaps
         )
 
 
@@ -120,15 +125,18 @@ _DO = "see it as it is now: llmgw status --live"
 
 def _model(damper: _Damper, model: ModelStatus, was: ModelStatus | None) -> ModelStatus:
     failed = any(p.failed for p in model.profiles)
-    form = f"{model.state} {bool(model.frozen)} {failed}"
+    # While it goes from one form to the next, as many more and fewer are ready as that takes.
+    ready = [] if model.good else [p.ready for p in model.profiles]
+    form = f"{model.state} {bool(model.frozen)} {failed} {ready}"
     # Whoever changed it waits for what came of that.
     return damper.shown(f"model {model.name}", form, model, was, news=was is not None and was.commit != model.commit)
 
 
 def _of_node(node: NodeStatus) -> str:
-    failed = any(r.phase is Phase.FAILED for r in node.replicas)
+    # What a rollout brings has another fingerprint, so it never comes back to what was.
+    runs = sorted((r.id, r.phase, r.fingerprint) for r in node.replicas)
     lacks = sorted(v.key for v in node.versions if v.state == "failed")
-    return f"{node.standing} {failed} {lacks} {[c.why for c in node.conditions]}"
+    return f"{node.standing} {runs} {lacks} {[c.why for c in node.conditions]}"
 
 
 def _mirror(damper: _Damper, mirror: MirrorStatus | None, was: MirrorStatus | None) -> MirrorStatus | None:

@@ -3,12 +3,23 @@
 import itertools
 
 import pytest
+from msgspec import structs
 
 from llmgw.core.condition import Condition
-from llmgw.core.flapping import damped
+from llmgw.core.flapping import Damping, damped
 from llmgw.core.holdings import HoldingState
+from llmgw.core.memory import LastGood
 from llmgw.core.problems import problems
-from llmgw.core.status import FleetStatus, HoldingStatus, MirrorStatus, ModelStatus, NodeStatus, ProfileStatus
+from llmgw.core.status import (
+    FleetStatus,
+    HoldingStatus,
+    MirrorStatus,
+    ModelStatus,
+    NodeStatus,
+    ProfileStatus,
+    ReplicaStatus,
+)
+from llmgw_agent.protocol import Phase
 
 AWAY = Condition("repository", "it does not answer", kind="git_unreachable")
 
@@ -23,11 +34,11 @@ def a_fleet(*models, nodes=(), **more):
 
 def night(statuses, *, apart_s):
     """What would be on the branch after each status, where each is committed that differs from the last one."""
-    committed, turns, shown = None, {}, []
+    committed, damping, shown = None, Damping(), []
     for n, now_is in enumerate(statuses):
-        said, turns = damped(now_is, committed, turns, n * apart_s)
+        said, damping = damped(now_is, committed, damping, n * apart_s)
         if committed is None or said.digest != committed.digest:
-            committed = said
+            committed, damping = said, damping.written(n * apart_s)
         shown.append(committed)
     return shown
 
@@ -70,12 +81,12 @@ def test_what_goes_to_and_fro_each_minute_for_a_night_is_a_page_and_not_a_thousa
     assert [(t.subject, t.next) for t in flapping] == [(subject, "see it as it is now: llmgw status --live")]
 
 
-def test_four_changes_are_shown_and_the_fifth_waits():
+def test_three_changes_are_shown_and_the_fourth_waits():
     shown = night([UP, DOWN, UP, DOWN, UP, DOWN, UP], apart_s=60)
 
     assert [s.models[0].state for s in shown] == [
-        *("ready", "reconciling", "ready", "reconciling", "ready"),
-        *("ready", "ready"),
+        *("ready", "reconciling", "ready", "reconciling"),
+        *("reconciling", "reconciling", "reconciling"),
     ]
     assert [bool(s.trouble) for s in shown] == [False] * 4 + [True] * 3
 
@@ -87,12 +98,25 @@ def test_once_it_is_calm_it_is_shown_as_it_is_and_no_more_is_said():
     assert shown[-1].trouble == ()
 
 
+def rolling(step, at):
+    """One of seven that are replaced in their places, at a step of two for each."""
+    phase = Phase.STARTING if step == 2 * at else Phase.READY
+    return ReplicaStatus(f"m/cpu/{at}", 1, phase, fingerprint="after" if 2 * at <= step else "before")
+
+
 def test_a_rollout_one_by_one_is_not_to_and_fro():
-    steps = [a_fleet(a_model("reconciling", 7 - n % 2, wanted=7)) for n in range(14)]
+    good = {"cpu": LastGood("before", {})}
+    steps = [
+        a_fleet(
+            structs.replace(a_model("reconciling", 7 - n % 2, wanted=7), good=good),
+            nodes=(NodeStatus("n1", "usable", replicas=tuple(rolling(n, at) for at in range(7))),),
+        )
+        for n in range(14)
+    ]
 
     shown = night([a_fleet(a_model("ready", 7, wanted=7)), *steps], apart_s=20)
 
-    assert [s.models for s in shown[1:]] == [s.models for s in steps]
+    assert shown[1:] == steps
     assert not shown[-1].trouble
 
 
@@ -112,9 +136,14 @@ def test_what_else_happens_is_shown_meanwhile():
     assert shown[-1].models[1] == other
 
 
-def test_a_clock_that_is_set_back_hides_nothing_for_long():
-    committed, turns = None, {}
-    for at, now_is in [*((n * 60, (UP, DOWN)[n % 2]) for n in range(6)), (-9e9, UP), (-9e9 + 60, DOWN)]:
-        committed, turns = damped(now_is, committed, turns, at)
+def test_it_is_shown_as_it_is_until_that_is_committed_however_long_that_takes():
+    committed, damping = UP, Damping(shown_at=0.0)
+    for n in range(8):
+        _, damping = damped((UP, DOWN)[n % 2], committed, damping, n * 60.0)
 
-    assert committed.models == DOWN.models
+    early, damping = damped(DOWN, committed, damping, 590.0)
+    due, damping = damped(DOWN, committed, damping, 600.0)
+    later, damping = damped(DOWN, committed, damping, 660.0)
+    after, _ = damped(UP, later, damping.written(660.0), 670.0)
+
+    assert [s.models[0].state for s in (early, due, later, after)] == ["ready", *["reconciling"] * 3]

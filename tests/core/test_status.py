@@ -158,6 +158,18 @@ def test_anything_else_settles_first_and_comes_at_most_once_a_minute():
     assert waits(one, two, changed_s=60.0, committed_s=61.0) == 0
 
 
+def test_in_a_busy_hour_what_nobody_waits_for_comes_every_ten_minutes():
+    of = model(cpu=3)
+    one, two = said([of], fleet(of, "n1", cpu=[R, S, S])), said([of], fleet(of, "n1", cpu=[R, R, S]))
+    lost = said([of], fleet(of, "n1", "n2", silent=["n2"], cpu=[R, S, S]))
+
+    def wait(now, in_hour):
+        return due_in_s(one, now, changed_s=60.0, committed_s=60.0, in_hour=in_hour)
+
+    assert [wait(two, n) for n in (5, 6)] == [0.0, 540.0]
+    assert wait(lost, 6) == 0.0, "a lost node is said as soon as ever"
+
+
 def test_the_subject_says_what_happened_and_the_body_has_a_line_for_each():
     of = model(gpu=1, cpu=1)
     before = said([of], fleet(of, "n1", gpu=[S], cpu=[S]))
