@@ -46,6 +46,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("status",): Command("status", "status", "Say how the fleet is, or was."),
     ("why",): Command("why", "why", "Say why a model is not as asked, or that it is."),
     ("events",): Command("events", "events", "List what happened, in the order in which it did."),
+    ("drift",): Command("drift", "drift", "List what differs from the commit that is carried out."),
     ("history",): Command("history", "history", "Say who served what from when to when."),
     ("bench",): Command("bench", "bench", "Measure a ready model through the gateway, beside its estimate."),
     ("model", "add"): Command("add", "add", "Add a model: its file, its lock, and where it would run best."),

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from llmgw.cli.when import when
+from llmgw.control.writer import WRITER
 from llmgw.core.history import Line
 from llmgw.errors import OperatorError, Refused
 from llmgw.sources.git import local_path, open_source
@@ -19,6 +20,8 @@ from llmgw.sources.signatures import Signers
 from llmgw.sources.status_branch import LogEntry, StatusBranch, StatusTree
 from llmgw.units import show_duration
 
+EDITS = 20
+"""Commits in which control's last one is looked for."""
 DEEPEST = 20_000
 """Commits that are looked through for a time: as many as there are before a branch is rotated."""
 FAR = 2_000
@@ -87,6 +90,16 @@ class Past:
     def months(self, tree: StatusTree) -> list[str]:
         """The names of the files of history, oldest first."""
         return list(self._branch.history(tree.commit))
+
+    def by_hand(self, tree: StatusTree) -> list[tuple[int, str, list[str]]]:
+        """The commits after control's last one, youngest first: when, by whom, and which files they changed."""
+        found: list[tuple[int, str, list[str]]] = []
+        for entry in self.log(tree, EDITS):
+            if f"{WRITER}:" in entry.body:
+                return found
+            found.append((entry.committed_at, entry.author, self._branch.changed(entry.commit)))
+        # Nothing that control wrote is in sight: it may be an older one, which did not say who it was.
+        return []
 
     def prove(self, tree: StatusTree, signers: Signers | None) -> Proof:
         """Whether its history is whole, as far as commits are held."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from dulwich.diff_tree import tree_changes
 from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
 from dulwich.repo import Repo
 
@@ -200,6 +201,16 @@ class StatusBranch:
         """Whether the history up to a commit that was read is whole, as far as its commits are held."""
         with self._one_at_a_time, readable(self._branch) as repo:
             return prove(repo, ObjectID(commit.encode()), signers, _parts, lambda of, blob: load(of, blob, Blob).data)
+
+    def changed(self, commit: str) -> list[str]:
+        """The files that a commit which is held changed, sorted. Of one whose parent is not held: none is known."""
+        with self._one_at_a_time, readable(self._branch) as repo:
+            found = load_commit(repo, ObjectID(commit.encode()))
+            if not found.parents or not is_commit(repo, found.parents[0]):
+                return []
+            before = load_commit(repo, found.parents[0]).tree
+            entries = (e for c in tree_changes(repo.object_store, before, found.tree) for e in (c.old, c.new))
+            return sorted({e.path.decode("utf-8", "replace") for e in entries if e is not None and e.path})
 
     def preflight(self) -> None:
         """Asks at the start whether the branch can be written at all.
