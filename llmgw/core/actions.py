@@ -92,7 +92,7 @@ class Held(Struct, frozen=True, order=True, omit_defaults=True):
 
 def internal_error(model: str, error: Exception) -> Held:
     """What is said of a model that cannot be decided, so that the others' pass goes on."""
-    return Held(model, f"internal error: {error!r}", next="report it", model=model, stalled=True)
+    return Held(model, f"internal error: {error!r}", next="report it", model=model, stalled=True, kind="internal")
 
 
 class Plan(Struct, frozen=True):

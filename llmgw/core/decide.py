@@ -21,6 +21,7 @@ from llmgw.core.demand import TRACE, Room, Scaled, scaled
 from llmgw.core.fetching import Fetching
 from llmgw.core.headroom import headroom
 from llmgw.core.learning import taught
+from llmgw.core.leftout import culprits, without
 from llmgw.core.memory import Failures, Memory, Placement, Scale
 from llmgw.core.needs import Need, Spot
 from llmgw.core.observed import NodeSeen, Observed
@@ -41,12 +42,26 @@ _FAILED, _RUN = Phase.FAILED, Action.RUN
 def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     """One pass.
 
+    A model that it fails for is left out and said, and what runs of it is kept.
+
     Args:
         wanted: what the last good commit asks.
         seen: the last whole report of each node, and the mirror's holdings.
         memory: what the last pass returned.
         now: UTC seconds, of control's clock.
     """
+    try:
+        return _decided(wanted, seen, memory, now)
+    except Exception as e:
+        odd = culprits(lambda some: _decided(some, seen, memory, now), wanted)
+        if not odd:
+            raise  # none can be singled out, and orders stay as they were sent
+        plan = _decided(without(wanted, odd), seen, memory, now)
+        held = {h for h in plan.held if h.model not in odd} | {internal_error(name, e) for name in odd}
+        return structs.replace(plan, held=tuple(sorted(held)))
+
+
+def _decided(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     # 1. Settle: which nodes count, and which replicas are whose.
     fleet = survey(wanted, seen, memory, now)
     wanted = taught(wanted, memory.learned.published)
