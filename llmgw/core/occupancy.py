@@ -14,7 +14,7 @@ from llmgw.core.simulate import Course
 from llmgw_agent.protocol import Phase, ReplicaReport, split_id
 
 _GONE = (Phase.FAILED, Phase.STOPPED)
-"""Phases in which a replica holds nothing."""
+"""Phases in which a replica holds nothing. One that is leaving holds all of it until it is gone."""
 
 
 class CardUse(Struct, frozen=True, order=True):
@@ -68,7 +68,7 @@ def card_uses(course: Course) -> tuple[CardUse, ...]:
     total: Counter[str] = Counter()
     for node in course.end.nodes:
         total.update(card.card_class for card in (node.inventory.cards if node.inventory else ()))
-    worlds = [_cards(_overlap(step.before, step.after)) for step in course.steps]
+    worlds = [_cards(_living(step.after)) for step in course.steps]
     before = _cards(_living(course.steps[0].before if course.steps else course.end))
     after = _cards(_living(course.end))
     found = []
@@ -86,7 +86,7 @@ def memory_uses(course: Course) -> tuple[MemoryUse, ...]:
     if not touched:
         return ()
     before = _memory(_living(course.steps[0].before))
-    worlds = [_memory(_overlap(step.before, step.after)) for step in course.steps]
+    worlds = [_memory(_living(step.after)) for step in course.steps]
     after = _memory(_living(course.end))
     found = []
     for node in course.end.nodes:
@@ -143,16 +143,6 @@ def _usable(node: NodeSeen) -> int:
 
 def _living(seen: Observed) -> list[tuple[NodeSeen, list[ReplicaReport]]]:
     return [(node, [r for r in node.replicas if r.phase not in _GONE]) for node in seen.nodes]
-
-
-def _overlap(before: Observed, after: Observed) -> list[tuple[NodeSeen, list[ReplicaReport]]]:
-    """What is there while a step is under way: all that was, and all that comes."""
-    was = {node.name: replicas for node, replicas in _living(before)}
-    both = []
-    for node, replicas in _living(after):
-        mine = {(r.id, r.generation): r for r in (*was.get(node.name, ()), *replicas)}
-        both.append((node, list(mine.values())))
-    return both
 
 
 def _cards(on: Iterable[tuple[NodeSeen, Iterable[ReplicaReport]]]) -> Counter[str]:

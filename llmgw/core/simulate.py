@@ -9,11 +9,15 @@ is left to do.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 from msgspec import Struct, structs
 
 from llmgw.core.actions import Action, Fetch, Held, Plan, Remove, Start, Stop
 from llmgw.core.backoff import LONGEST_S
 from llmgw.core.decide import decide
+from llmgw.core.filesystems import sharing
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Memory, Placement
 from llmgw.core.observed import NodeSeen, Observed
@@ -89,7 +93,21 @@ def after(wanted: Wanted, seen: Observed, plan: Plan) -> Observed:
         _stocked(_node(wanted, node, [p for p in started if p.node == node.name], gone, kept), plan)
         for node in seen.nodes
     )
-    return Observed(nodes, _mirror(seen.mirror, plan), seen.demand)
+    return Observed(tuple(_shared(seen.nodes, nodes)), _mirror(seen.mirror, plan), seen.demand)
+
+
+def _shared(before: tuple[NodeSeen, ...], nodes: tuple[NodeSeen, ...]) -> Iterator[NodeSeen]:
+    """With what others brought to the filesystem that a node shares with them."""
+    groups = sharing(nodes)
+    arrived: dict[str, dict[str, HeldVersion]] = defaultdict(dict)
+    for was, node in zip(before, nodes, strict=True) if groups else ():
+        had = {v.key for v in was.versions}
+        for name in groups.get(node.name, ()):
+            arrived[name] |= {v.key: v for v in node.versions if v.key not in had}
+    for node in nodes:
+        mine = {v.key for v in node.versions}
+        more = tuple(v for key, v in sorted(arrived[node.name].items()) if key not in mine)
+        yield structs.replace(node, versions=(*node.versions, *more)) if more else node
 
 
 def _node(

@@ -5,16 +5,17 @@ from dataclasses import replace
 import pytest
 from fleets import L40S, NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
 from locks import FACTS, lock
+from msgspec import structs
 
 from llmgw.cli.plan import exit_code
 from llmgw.cli.plan_markdown import plan_markdown
 from llmgw.cli.plan_text import plan_text
 from llmgw.cli.plan_words import interrupted
 from llmgw.cli.render import as_json
-from llmgw.core.holdings import MirrorSeen
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.interruption import Interruption, interruptions
 from llmgw.core.model_change import Move
-from llmgw.core.noticed import noticed
+from llmgw.core.noticed import noticed, unpinned
 from llmgw.core.observed import Observed
 from llmgw.core.preview import preview
 from llmgw.core.simulate import Course, Step, course
@@ -22,6 +23,8 @@ from llmgw.core.wanted import WantedModel
 from llmgw.errors import Exit
 from llmgw.units import GIB
 from llmgw_agent.protocol import Claim, InstalledEngine
+
+MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
 
 
 def change(before, after, seen):
@@ -285,8 +288,7 @@ def test_drift_is_what_would_happen_without_the_change_too():
 def test_what_is_fetched_is_counted_with_its_bytes_and_what_is_left_of_disks():
     source = {"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64}
     of = model(cpu=1, source=source)
-    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
-    head = wanting(of, nodes=["n1"], mirror=mirror)
+    head = wanting(of, nodes=["n1"], mirror=MIRROR)
     head = replace(head, models={"m": replace(head.models["m"], lock=lock(5 * GIB))})
     seen = Observed((node("n1", disk_gib=100),), MirrorSeen((), 50 * GIB))
 
@@ -304,8 +306,7 @@ def test_what_is_fetched_is_counted_with_its_bytes_and_what_is_left_of_disks():
 
 def test_a_url_is_shown_without_what_lets_somebody_in():
     source = {"from": "https://a/m.gguf?token=hunter2", "version": "1", "sha256": "0" * 64}
-    mirror = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
-    head = wanting(model(cpu=1, source=source), nodes=["n1"], mirror=mirror)
+    head = wanting(model(cpu=1, source=source), nodes=["n1"], mirror=MIRROR)
 
     seen = Observed((node("n1"),), MirrorSeen((), 50 * GIB))
     plan = preview(None, head, course(head, seen, SETTLED, NOW), observed="", dirty=False, based_on="")
@@ -351,3 +352,47 @@ def test_less_service_that_does_not_end_is_said_to_stay():
 
     assert found == Interruption(1, 2, 1, None, lasts=True)
     assert interrupted(found) == "1 of 2 replicas serve for 1 step, and it stays so"
+
+
+def test_what_is_replaced_where_it_is_does_not_move():
+    assert settled(model(cpu=1), "n1", cpu=[R])(model(cpu=1, context_length=2048)).models[0].moves == ()
+
+
+def test_nodes_that_share_a_disk_fetch_once():
+    source = {"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64}
+    head = wanting(model(cpu=2, source=source, context_length=4096), nodes=["n1", "n2"], mirror=MIRROR)
+    two = (node(name, cores=1) for name in ("n1", "n2"))
+    shared = (structs.replace(n, inventory=structs.replace(n.inventory, weights_id="disk-1")) for n in two)
+    seen = Observed(tuple(shared), MirrorSeen((Holding("m", "1", HoldingState.PRESENT),), None))
+
+    plan = preview(None, head, course(head, seen, SETTLED, NOW), observed="", dirty=False, based_on="")
+
+    assert {s.node for s in plan.models[0].starts} == {"n1", "n2"}
+    assert [(d.to, d.version) for d in plan.downloads] == [("n1", "m/1")]
+
+
+def test_a_node_that_does_not_say_its_version_may_have_the_asked_one():
+    of = model("m", profiles=[profile(replicas=0)])
+    engines = {"old": (InstalledEngine("llamacpp", "b1"),), "mute": (InstalledEngine("llamacpp"),), "older": None}
+    seen = Observed(tuple(node(name, engines=has) for name, has in sorted(engines.items())))
+
+    (rolled,) = change([of], [model("m", profiles=[profile(replicas=0, engine_version="b2")])], seen).engines
+
+    assert (rolled.nodes_with, rolled.nodes_without, rolled.nodes_unknown) == ((), ("old",), ("mute", "older"))
+
+
+@pytest.mark.parametrize(
+    ("source", "locked", "sentence"),
+    [
+        ({"from": "/m.gguf"}, None, ""),
+        ({"from": "hf://o/n@main/m.gguf", "version": "1"}, None, "its revision main moves, and there is no lock"),
+        ({"from": "https://a/m.gguf", "version": "1"}, None, "it has no lock and no sha256"),
+        ({"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64}, None, ""),
+        ({"from": "https://a/m.gguf", "version": "1"}, lock(1), "its lock has no sha256 of m.gguf"),
+        ({"from": "https://a/m.gguf", "version": "1", "sha256": "0" * 64}, lock(1), ""),
+    ],
+)
+def test_what_of_a_source_is_not_fixed_is_said(source, locked, sentence):
+    said = unpinned(WantedModel(model(cpu=1, source=source), "", "", lock=locked))
+
+    assert [line.startswith(sentence) for line in said] == [True] * bool(sentence)
