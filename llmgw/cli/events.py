@@ -78,7 +78,7 @@ def _of_lines(lines: Iterable[Line]) -> Iterator[tuple[int, Event]]:
 def _of_commits(commits: Iterable[LogEntry], model: str | None, lines: Iterable[Line]) -> Iterator[tuple[int, Event]]:
     """What status commits say, where it is not what a line of history says already."""
     known = sorted({line.sentence for line in lines})
-    for entry in commits:
+    for entry in reversed(list(commits)):
         texts = [entry.subject]
         if model is not None:
             said = [line.strip() for line in (entry.subject, *entry.body.splitlines())]

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from llmgw.cli.past import past, written
-from llmgw.cli.seen import Operator, ask_status
+from llmgw.cli.seen import Operator, ask, ask_status, from_control
 from llmgw.cli.status_text import Look
 from llmgw.cli.watch import transfers
 from llmgw.cli.when import utc
@@ -24,7 +24,7 @@ RECENT_S = 45 * 86_400.0
 """How far back a model's page looks for what happened: its last ten events."""
 
 
-def look_at(repo: str, cluster: str | None, at: str, who: Operator | None, *, live: bool) -> Look:
+def look_at(repo: str, cluster: str | None, at: str, who: Operator | None, *, live: bool, whole: bool = False) -> Look:
     """How the fleet is, or was.
 
     Args:
@@ -33,6 +33,7 @@ def look_at(repo: str, cluster: str | None, at: str, who: Operator | None, *, li
         at: a commit of the status branch, or a time; empty: now.
         who: where control is.
         live: whether control is asked. Where it does not answer, the branch is.
+        whole: whether what a model's own page needs is asked for as well: how it is wanted, and what happened.
 
     Raises:
         OperatorError: neither can be had.
@@ -42,7 +43,8 @@ def look_at(repo: str, cluster: str | None, at: str, who: Operator | None, *, li
     if who is None:
         raise Misused("no control is named", why="--live asks it", do="give --control and --key-file")
     try:
-        return _asked(who)
+        found = _asked(who)
+        return _whole(found, who, repo, cluster) if whole else found
     except Unreachable as e:
         try:
             found = recorded(repo, cluster, "")
@@ -61,6 +63,16 @@ def recorded(repo: str, cluster: str | None, at: str) -> Look:
         how += ", and nothing newer: nothing has changed since, or control does not run (llmgw status --live asks it)"
     found = from_files(tree.files)
     return Look(found.status, how, dict(found.wanted.models) if found.wanted else {}, tuple(lines))
+
+
+def _whole(look: Look, who: Operator, repo: str, cluster: str | None) -> Look:
+    """The same with how models are wanted, and with what the branch says that happened, where it can be read."""
+    base = from_control(asyncio.run(ask(who))).base
+    try:
+        lines = recorded(repo, cluster or look.status.cluster, "").lines
+    except OperatorError:
+        lines = ()
+    return replace(look, wanted=dict(base.models) if base else {}, lines=lines)
 
 
 def _asked(who: Operator) -> Look:

@@ -50,7 +50,7 @@ def status(
     who = operator(control, key_file, ca_file)
 
     def look() -> Look:
-        return look_at(repo, cluster, at, who, live=live)
+        return look_at(repo, cluster, at, who, live=live, whole=model is not None)
 
     if watch:
         every_s = LIVE_EVERY_S if live else NEAR_EVERY_S if local_path(repo) is not None else FAR_EVERY_S

@@ -36,7 +36,7 @@ class Look:
     wanted: dict[str, WantedModel]
     """By name. Empty: only the status is known."""
     lines: tuple[Line, ...] = ()
-    """Of history. Live there are none."""
+    """Of history, as the branch has them."""
     live: Live | None = None
     """None: it is of the branch."""
     moving: tuple[tuple[Transfer, float | None], ...] = ()

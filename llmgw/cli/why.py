@@ -62,7 +62,7 @@ class Why(Struct, frozen=True):
     fetches: tuple[str, ...]
     gave_way: tuple[str, ...]
     ends: tuple[Line, ...]
-    """The last replicas that ended, youngest first. Empty live."""
+    """The last replicas that ended, youngest first, as the status branch has them."""
 
 
 def why(
@@ -76,7 +76,7 @@ def why(
 ) -> None:
     """Say why a model is not as asked: what is missing, what failed, what it waits for, and what helps."""
     who = operator(control, key_file, ca_file)
-    look = look_at(repo, cluster, "", who, live=who is not None)
+    look = look_at(repo, cluster, "", who, live=who is not None, whole=True)
     found = _found(look, model_in(look.status, model), who if look.live is not None else None)
     if json:
         say_json(found)

@@ -82,8 +82,9 @@ def _older(wanted: Wanted, seen: Observed, asked: Mapping[str, Mapping[str, str]
 
 
 def _why(plan: Plan, *subjects: str) -> str:
-    """What keeps the first of these from being done, that is said of any."""
-    return next((h.why for subject in subjects for h in plan.held if h.subject == subject), "")
+    """What keeps the first of these from being done, that is said of any: what only a change can help goes first."""
+    said = sorted((not h.stalled, subjects.index(h.subject), h.why) for h in plan.held if h.subject in subjects)
+    return said[0][2] if said else ""
 
 
 def _counts(

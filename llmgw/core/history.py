@@ -168,7 +168,8 @@ def _of_report(
     if report.phase is Phase.STOPPED and before is None:
         return []
     base = _line(wanted, plan, node, report)
-    if base.commit == "" and before is not None and before.fingerprint == base.fingerprint:
+    if before is not None and before.commit and before.fingerprint == base.fingerprint:
+        # A commit that changed nothing of what runs, as one of a count, did not ask for this one.
         base = structs.replace(base, commit=before.commit, author=before.author)
     found: list[Line] = []
     # Backwards: what came before a start was not after it, whatever an age is rounded to.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fleets import NOW, SETTLED, F, R, S, fleet, model, node, replica, wanting
+from fleets import NOW, SETTLED, F, R, S, fleet, model, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.core.decide import decide
@@ -53,6 +53,14 @@ def test_what_is_done_about_it_is_said_as_control_would():
 
     assert short.why == "cpu has 1 of 2"
     assert over.why == "cpu has more than 2"
+
+
+def test_what_only_a_change_can_help_is_the_reason_before_what_waits():
+    huge = model(gpu=3, profiles=[profile("gpu", gpu={"class": "l40s-48g", "count": 16}, replicas=3)])
+
+    (short,) = of(fleet(huge, "n1", "n2", gpu=[R, F]), wanted=wanting(huge))
+
+    assert short.why == "no node has room for it"
 
 
 def test_since_when_is_since_the_last_one_ended_or_the_commit_if_that_came_later():

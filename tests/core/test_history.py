@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fleets import NOW, SETTLED, F, R, S, model, node, replica, wanting
 from msgspec import structs
@@ -185,6 +187,16 @@ def test_another_form_than_is_wanted_is_of_a_commit_that_is_not_known():
     (line,), _ = told(seen(S, fingerprint="older"))
 
     assert (line.commit, line.author) == ("", "")
+
+
+def test_a_life_is_of_the_commit_that_asked_for_it_whatever_is_committed_while_it_lasts():
+    _, known = record(Known(), WANTED, seen(R), NOTHING, NOW)
+    later = wanting(M)
+    later.models["m"] = replace(later.models["m"], commit="d" * 40)
+
+    (line,), _ = record(known, later, seen(F), NOTHING, NOW)
+
+    assert (line.kind, line.commit) == ("failed", "c" * 40)
 
 
 def restarted(look, lines, then=None):
