@@ -6,6 +6,7 @@ import re
 
 import pytest
 from fleets import NOW, SETTLED, R, fleet, model, node, profile, wanting
+from msgspec import structs
 
 from llmgw.cli.plan_markdown import MOST, MOST_ROWS, plan_markdown
 from llmgw.cli.plan_outline import PAIN, verb
@@ -14,11 +15,11 @@ from llmgw.core.preview import preview
 from llmgw.core.simulate import course
 
 
-def comment(before, after, seen, **more) -> str:
+def comment(before, after, seen) -> str:
     nodes = [n.name for n in seen.nodes]
     base, head = wanting(*before, nodes=nodes), wanting(*after, nodes=nodes)
     ended = course(head, seen, SETTLED, NOW)
-    return plan_markdown(preview(base, head, ended, observed="here", dirty=False, based_on="b" * 40, **more))
+    return plan_markdown(preview(base, head, ended, observed="here", dirty=False, based_on="b" * 40))
 
 
 def described(text: str) -> str:
@@ -49,13 +50,21 @@ def test_what_a_file_says_is_text_and_nothing_else(text, shown):
 
 
 def test_a_fence_is_longer_than_any_in_it():
-    was = model(cpu=0)
-    said = comment([was], [model(cpu=1)], fleet(was, "n1"), warnings=["a ```` b"])
+    was = model(cpu=1)
+    base, head = wanting(was, nodes=["n1"]), wanting(nodes=["n1"])
+    ended = course(head, fleet(was, "n1", cpu=[R]), SETTLED, NOW)
+    plan = preview(base, head, ended, observed="", dirty=False, based_on="")
+    (found,) = plan.models
+    stops = tuple(structs.replace(stop, why="a ```` b") for stop in found.stops)
 
-    opened = re.findall(r"^(`{3,})text$", said, re.MULTILINE)
-    closed = re.findall(r"^(`{3,})$", said, re.MULTILINE)
-    assert opened == closed
-    assert len(opened) == 2
+    said = plan_markdown(structs.replace(plan, models=(structs.replace(found, stops=stops),)))
+
+    assert re.findall(r"^(`{3,})(text)?$", said, re.MULTILINE) == [
+        ("`````", "text"),
+        ("`````", ""),
+        ("```", "text"),
+        ("```", ""),
+    ]
 
 
 def test_a_comment_of_hundreds_of_models_is_cut_by_whole_sections_with_the_worst_first():
