@@ -226,6 +226,7 @@ class Control:
             held=self.loop.held,
             nodes=lambda: self.loop.observe().nodes,
             poll_s=config.poll_s,
+            on_trouble=news.set,
         )
         self._operators = Operators(self.loop, self._writer, self._follower)
         self._notifier = Notifier(config.notify_dir, self._to_tell, now)

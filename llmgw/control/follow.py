@@ -65,6 +65,7 @@ class Follower:
         held: Callable[[], Files],
         nodes: Callable[[], Iterable[NodeSeen]],
         poll_s: float,
+        on_trouble: Callable[[], None] = lambda: None,
     ) -> None:
         """Look at nothing yet.
 
@@ -77,6 +78,7 @@ class Follower:
             held: what the mirror has whole and what nodes have.
             nodes: as they were last seen.
             poll_s: seconds between looks when nothing says that something changed.
+            on_trouble: called when the repository goes away or comes back.
         """
         self._source, self._cluster, self._local, self._poll_s = source, cluster, local, poll_s
         self._running, self._held, self._nodes = running, held, nodes
@@ -89,6 +91,7 @@ class Follower:
         """Looks that failed, since this process began."""
         self._asked_s = 0.0
         """How long the server asked to be left alone."""
+        self._on_trouble = on_trouble
         self._guard = Guard("a look at the repository")
         self._news = asyncio.Event()
         self._away = ""
@@ -165,9 +168,12 @@ class Follower:
                 raise
             self._failed(e)
             return
-        if self._away:
+        back, self._away = bool(self._away), ""
+        if back:
             log.info("the repository can be read again")
-        self._error, self._away, self._failures, self._asked_s = None, "", 0, 0.0
+        self._error, self._failures, self._asked_s = None, 0, 0.0
+        if back:
+            self._on_trouble()
         self._seen = seen
         if followed is not None:
             found(followed)
@@ -176,9 +182,10 @@ class Follower:
         self._failures += 1
         self.failures += 1
         self._asked_s = (error.after_s or 0.0) if isinstance(error, Throttled) else 0.0
-        if str(error) != self._away:
+        known, self._error, self._away = self._away, error, str(error)
+        if known != self._away:
             log.warning("the repository cannot be read; what was wanted still is: %s", error.sentence)
-        self._error, self._away = error, str(error)
+            self._on_trouble()
 
     async def judge_again(self, found: Callable[[Followed], None]) -> None:
         """Judge the same commit once more: what runs is known now, and it may have removed that.

@@ -20,7 +20,7 @@ LOST_S = 10.0
 SETTLE_S = 10.0
 APART_S = 60.0
 SELDOM_S = 600.0
-"""Between commits that only bring what others take of memory and disk: while weights arrive, that moves all the time."""
+"""Between commits that only bring what others take of memory and disk: while weights arrive it moves all the time."""
 BUSY = 6
 """Commits within an hour, after which all that nobody waits for is as seldom: a night in which everything goes wrong
 is to be read in the morning."""

@@ -7,9 +7,12 @@ import pytest
 
 from control.fleet import AUTHOR, a_control, a_model, a_server, until
 from llmgw.control import loop
+from llmgw.control.app import ControlConfig, serve
 from llmgw.control.follow import Follower
 from llmgw.control.guard import Guard
-from llmgw.errors import Unreachable
+from llmgw.core.condition import Condition
+from llmgw.errors import Refused, Unreachable
+from llmgw.sources.admission import NotAdmitted
 from llmgw.sources.bare import commit_files, make_bare
 from llmgw.sources.git import open_source
 from llmgw.sources.status_branch import StatusBranch
@@ -123,6 +126,62 @@ async def test_a_look_that_fails_halfway_is_no_look(tmp_path, part):
     source.parts = set()
     await follower.look(found.append)
     assert ([*found[0].wanted.models], follower.trouble) == (["m"], "")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Unreachable("https://git.example did not answer", why="it gave 503", do="wait"), "git_unreachable"),
+        (NotAdmitted("commit dddd is not carried out", why="it is not signed", do="sign it"), "not_admitted"),
+    ],
+)
+async def test_a_repository_that_is_away_and_a_commit_that_is_not_admitted_are_problems_of_the_status(
+    tmp_path, error, kind
+):
+    source, follower = a_follower(tmp_path, local=False)
+    source.parts, source.error = {"poll"}, error
+    await follower.look(lambda _: None)
+    (told,) = follower.conditions
+    source.parts = set()
+    await follower.look(lambda _: None)
+
+    assert told == Condition("repository", f"{error.what}: {error.why}", error.do, kind=kind)
+    assert follower.conditions == ()
+
+
+async def test_a_repository_that_comes_back_was_said_to_be_away_on_the_branch(tmp_path):
+    # The status goes to the first place of the repository: here the catalog's branch is gone, and nothing else.
+    async with a_control(tmp_path, files={"m": a_model()}, poll_s=0.2) as site:
+        task = await serving(site, site.node())
+        main = site.repo / "refs/heads/main"
+        tip = main.read_bytes()
+        main.unlink()
+        page = await until(lambda: "- **repository** " in site.status()["README.md"] and site.status())
+        main.write_bytes(tip)
+        await until(lambda: "as asked" in site.status()["README.md"])
+        task.cancel()
+
+    assert "kind: git_unreachable" in page["problems.yaml"]
+
+
+async def test_case_19_control_never_commits_to_the_branch_that_it_follows(tmp_path):
+    async with a_control(tmp_path, files={"m": a_model()}) as site:
+        task = await serving(site, site.node())
+        rolled_back = site.push("roll back", m=a_model(replicas=2))
+        await until(lambda: "2 of 2" in site.status()["README.md"])
+        task.cancel()
+
+    assert (site.repo / "refs/heads/main").read_text().strip() == rolled_back
+
+
+async def test_control_does_not_follow_its_own_status(tmp_path):
+    with pytest.raises(Refused, match="control does not follow llmgw/status/lab"):
+        await serve(ControlConfig(repo="r", cluster="lab", state=tmp_path, branch="llmgw/status/lab"))
+
+
+async def test_a_key_that_cannot_sign_is_an_error_of_the_start(tmp_path):
+    with pytest.raises(Refused, match="the status cannot be signed"):
+        await serve(ControlConfig(repo="r", cluster="lab", state=tmp_path, status_sign_key=tmp_path / "absent"))
 
 
 async def test_where_the_lines_of_commits_cannot_be_read_no_guard_is_lifted(tmp_path):
