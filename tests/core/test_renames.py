@@ -6,13 +6,21 @@ import pytest
 from fleets import NOW, SETTLED, held, model, moves, node, replica, wanting
 from msgspec import structs
 
+from llmgw.catalog import canonical
 from llmgw.catalog.check import read_fleet
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.catalog.lock import Lock
 from llmgw.core.decide import decide
 from llmgw.core.downloads import downloads
+from llmgw.core.headroom import headroom
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
+from llmgw.core.lastgood import kept
+from llmgw.core.live import SeenNow, specs, wanted_now
+from llmgw.core.memory import LastGood
 from llmgw.core.observed import Observed
 from llmgw.core.references import References, held_files
+from llmgw.core.replicas import survey
+from llmgw.core.rooms import Rooms
 from llmgw.core.simulate import course
 from llmgw.core.status import status
 from llmgw.core.wanted import WantedModel, judge
@@ -86,6 +94,26 @@ LOCKED = {"coder/1": (WeightFile("0.gguf", 100, A), WeightFile("1.gguf", 100, B)
             HELD,
             "",
             id="its next version is its own",
+        ),
+        pytest.param(
+            [entry("writer", checksums={"x.gguf": A})], [], HELD, "", id="the sum that it writes is of another path"
+        ),
+        pytest.param(
+            [entry("writer", sums=[A])], [entry("coder")], HELD, "", id="what is there has other paths than its lock"
+        ),
+        pytest.param(
+            [entry("writer", sums=[A, A])],
+            [entry("writer", held_as="coder/1")],
+            LOCKED,
+            "",
+            id="what it referred to is not what its lock says",
+        ),
+        pytest.param(
+            [WRITER, entry("coder", file="x.gguf")],
+            [entry("writer", held_as="coder/1")],
+            {},
+            "",
+            id="the old name is taken later and nothing is there",
         ),
         pytest.param([entry("writer", sums=[A, B])], [], LOCKED, "coder/1", id="the sums of its lock are there"),
         pytest.param([entry("writer", sums=[A, A])], [], LOCKED, "", id="other sums are there"),
@@ -161,6 +189,15 @@ class TestAPass:
         assert (moves(later), later.stock) == ([], ())
         assert (moves(left), moves(over)) == ([], ["remove coder/1"])
 
+    def test_once_it_has_gone_what_it_referred_to_is_kept_as_long_as_it_said(self):
+        here = run(wanted(entry("writer", held_as="coder/1", retain="1d")))
+        gone = run(wanted(), memory=structs.replace(here.memory, placements=()), now=NOW + 10)
+
+        def after(seconds):
+            return moves(run(wanted(), memory=gone.memory, now=NOW + 10 + seconds))
+
+        assert (after(86_399), after(86_400)) == ([], ["remove coder/1"])
+
     def test_a_purge_of_the_old_name_keeps_what_the_new_one_refers_to(self):
         plan = run(wanted(RENAMED, purged=["coder"]), node("n1", versions=["coder/1"]), node("n2"))
 
@@ -181,6 +218,7 @@ class TestAPass:
     def test_what_the_mirror_lost_is_fetched_again_as_what_it_was_and_once_for_all_that_share_it(self):
         plan = run(wanted(RENAMED, entry("coder")), mirror=())
 
+        assert moves(run(wanted(RENAMED), mirror=())) == ["fetch coder/1"]
         assert moves(plan) == ["fetch coder/1"]
         assert held(plan) == [f"{name}: the mirror is asked for its weights" for name in ("coder", "writer")]
 
@@ -220,6 +258,44 @@ def test_a_rename_in_one_commit_refers_to_the_old_holding_and_every_later_commit
 
     assert second.models["writer"].version_key == third.models["writer"].version_key == "coder/1"
     assert purged.purged == {"writer", "coder"}
+
+
+def test_the_last_good_form_of_a_renamed_model_is_known_with_its_weights_after_a_restart():
+    of = RENAMED.model
+    good = LastGood(fingerprint(of, of.profiles[0]), canonical.spec(of), 1.0, "coder/1")
+    foreign = structs.replace(good, version="coder/7")
+
+    assert kept({"cpu": good}, "writer")["cpu"].version == "coder/1"
+    assert kept({"cpu": foreign}, "writer")["cpu"].version == "writer/1"
+
+
+def test_what_control_shows_to_a_plan_says_where_weights_are_held():
+    asked = wanted(RENAMED)
+    server = asked.server.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    shown = SeenNow("c" * 40, "", {"schema": 1, **server}, specs(asked), Observed(), SETTLED)
+
+    told = wanted_now(shown)
+
+    assert told is not None
+    assert told.models["writer"].version_key == "coder/1"
+
+
+def test_more_of_a_renamed_model_fit_where_its_weights_are():
+    nodes = [node("n1", disk_gib=10, memory_gib=3), node("n2", disk_gib=10, memory_gib=3, versions=["coder/1"])]
+    rooms = Rooms(survey(wanted(RENAMED), Observed(tuple(nodes)), SETTLED, NOW))
+
+    (found,) = headroom([RENAMED], rooms, {"coder/1": 20 << 30})
+
+    assert found.more == 3
+
+
+def test_other_files_under_the_version_of_a_renamed_model_are_a_problem_as_of_any():
+    renamed = commit({"a": one("writer")}, last=commit({"a": one("coder")}), held=HELD)
+
+    other = commit({"a": one("writer").replace(b"/m.gguf", b"/x.gguf")}, last=renamed, held=HELD)
+
+    assert other.models["writer"].frozen.endswith("give the new files a new version")
+    assert other.models["writer"].version_key == "coder/1"
 
 
 def test_a_file_that_breaks_after_a_rename_is_frozen_with_what_it_refers_to():
