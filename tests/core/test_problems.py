@@ -1,5 +1,8 @@
 """What is not as it should be, as values: of which sort, of what, why, and what a person can do."""
 
+import re
+from pathlib import Path
+
 import pytest
 from fleets import NOW, SETTLED, F, R, S, fleet, model, node, replica, wanting
 from msgspec import structs
@@ -159,3 +162,12 @@ def test_every_problem_of_a_decided_fleet_has_a_kind_that_is_listed():
         found = problems(status(wanted, seen, decide(wanted, seen, SETTLED, NOW), NOW))
         assert found
         assert {t.kind for t in found} <= KINDS.keys()
+
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs/status.md"
+
+
+def test_every_kind_is_in_the_docs_in_the_order_of_the_page():
+    documented = re.findall(r"^\| `(\w+)` \| \w", PAGE.read_text(), re.MULTILINE)
+
+    assert documented == list(KINDS)
