@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fleets import L40S, NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
+from fleets import L40S, NOW, SETTLED, R, card, fleet, model, node, profile, replica, wanting
 from locks import FACTS, lock
 from msgspec import structs
 
@@ -22,7 +22,7 @@ from llmgw.core.simulate import Course, Step, course
 from llmgw.core.wanted import WantedModel
 from llmgw.errors import Exit
 from llmgw.units import GIB
-from llmgw_agent.protocol import Claim, InstalledEngine
+from llmgw_agent.protocol import Claim, ForeignProcess, InstalledEngine
 
 MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082"}
 
@@ -217,6 +217,7 @@ def test_seconds_without_service_are_known_where_starts_were_timed():
 
 
 def test_who_gives_way_is_said_with_to_whom():
+    """(LS8) What is evicted follows from sizes and classes, and the plan shows it."""
     low = model("low", profiles=[profile(memory_gib=200)], **{"class": "opportunistic"})
     high = model("high", profiles=[profile(memory_gib=200)], **{"class": "guaranteed"})
 
@@ -396,3 +397,15 @@ def test_what_of_a_source_is_not_fixed_is_said(source, locked, sentence):
     said = unpinned(WantedModel(model(cpu=1, source=source), "", "", lock=locked))
 
     assert [line.startswith(sentence) for line in said] == [True] * bool(sentence)
+
+
+def test_a_card_that_another_program_holds_is_short_and_its_program_is_named():
+    """(GS1) The scheduler counted only its own claims, and the engine failed without saying why."""
+    theirs = structs.replace(card(0, used_gib=27), processes=(ForeignProcess(4711, 27 * GIB, "python3"),))
+    after = model(gpu=1)
+
+    plan = change([], [after], Observed((node("n1", cards=[theirs]),)))
+
+    assert plan.models[0].starts == ()
+    assert "27.0 GiB of GPU-0 held by python3 (pid 4711)" in plan_text(plan)
+    assert "python3 \\(pid 4711\\)" in plan_markdown(plan)
