@@ -24,6 +24,8 @@ LONGEST = 300
 """Characters of a reason: it may quote an engine."""
 LONGEST_WORD = 100
 """Characters of anything else that a node says."""
+LONGEST_ID = 200
+"""Characters of a replica's id: one that is longer is made of no names that a catalog may have."""
 MOST_CARDS = 32
 
 FOUND = "it ran already when control first heard of it"
@@ -138,6 +140,8 @@ def record(known: Known, wanted: Wanted, seen: Observed, plan: Plan, now: float)
     there: set[Of] = set()
     for node in seen.nodes:
         for report in node.replicas if node.name in spoken else ():
+            if len(report.id) > LONGEST_ID:
+                continue
             there.add((node.name, report.id, report.generation))
             lines += _of_report(last, why, wanted, plan, node, report, now)
     for of in sorted(last.keys() - there):
@@ -234,7 +238,7 @@ def _line(wanted: Wanted, plan: Plan, node: NodeSeen, report: ReplicaReport) -> 
     return Line(
         0,
         Kind.START,
-        _short(report.id, LONGEST_WORD * 2),
+        report.id,
         report.generation,
         node.name,
         cards=tuple(_short(d, LONGEST_WORD) for d in report.devices[:MOST_CARDS]),

@@ -183,6 +183,16 @@ def test_a_failures_reason_is_one_line_whatever_the_engine_wrote():
     assert len(line.reason) == 300
 
 
+def test_what_a_node_makes_up_is_cut_or_left_out():
+    made_up = {"engine": "x" * 500, "engine_version": "y" * 500, "devices": tuple(map(str, range(500)))}
+    long = Observed((node("n1", replica("m" * 300 + "/cpu/0", M, S)),))
+
+    (line,), _ = told(seen(S, **made_up))
+
+    assert (len(line.engine), len(line.build), len(line.cards)) == (100, 100, 32)
+    assert told(long)[0] == []
+
+
 def test_another_form_than_is_wanted_is_of_a_commit_that_is_not_known():
     (line,), _ = told(seen(S, fingerprint="older"))
 
