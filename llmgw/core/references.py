@@ -54,6 +54,8 @@ def held_files(seen: Observed, remembered: Files) -> dict[str, tuple[WeightFile,
 
 def same_files(one: Asking, other: Asking) -> bool:
     """Whether two models ask for the same files, as far as can be told."""
+    if one is other:
+        return True
     was, now = one.model.source, other.model.source
     locked = _agree(one.lock, other.lock)
     if locked or (was.sha256 is not None and was.sha256 == now.sha256):
@@ -106,8 +108,9 @@ class References:
 
     def _same(self, mine: Asking) -> Iterator[str]:
         """Keys of the same version that were asked for with the same source, and then those of the same sums."""
-        for other in self._asked.get(repr(asked(mine.model.source)), ()):
-            if other.model.name != mine.model.name and same_files(other, mine):
+        fetched = asked(mine.model.source)
+        for other in self._asked.get(mine.model.source.from_, ()):
+            if asked(other.model.source) == fetched and same_files(other, mine):
                 yield from filter(None, [other_key(mine.model, other.version_key)])
         for key in self._summed.get(frozenset(_sums(mine)), ()):
             if other_key(mine.model, key) and self._is(key, mine):
@@ -115,10 +118,10 @@ class References:
 
     @cached_property
     def _asked(self) -> Mapping[str, list[Asking]]:
-        """What was wanted before, by what its source fetches."""
+        """What was wanted before, by where its source is."""
         found: dict[str, list[Asking]] = defaultdict(list)
         for _, entry in sorted(self.before.items()):
-            found[repr(asked(entry.model.source))].append(entry)
+            found[entry.model.source.from_].append(entry)
         return found
 
     @cached_property

@@ -161,11 +161,12 @@ def judge(
         return None
     before, held = dict(last.models) if last else {}, held or {}
     models = {
-        entry.model.name: replace(
-            _entry(entry.model, entry.path, before.get(entry.model.name), commit, committed_at, author),
-            lock=catalog.locks.get(entry.model.name),
+        name: _entry(
+            before.get(name),
+            WantedModel(entry.model, entry.path, commit, committed_at, author=author, lock=catalog.locks.get(name)),
         )
         for entry in catalog.models
+        for name in [entry.model.name]
     }
     for name, entry in models.items():
         if why := _rebuilt(entry, before.get(name), held):
@@ -177,10 +178,13 @@ def judge(
         if name not in models and kept.model.protect:
             models[name] = replace(kept, frozen=_PROTECTED)
     refers = References(models, before, held)
-    models = {n: m if m.frozen else replace(m, held_as=refers.of(n)) for n, m in models.items()}
+    models = {
+        n: m if m.frozen or m.held_as == (key := refers.of(n)) else replace(m, held_as=key) for n, m in models.items()
+    }
     if last is not None:
         models = {n: _by_sharing(m, before.get(n), last.server, server, commit) for n, m in models.items()}
-    models = {n: replace(m, fleet_stopped=server.state == "stopped") for n, m in models.items()}
+    stopped = server.state == "stopped"
+    models = {n: m if m.fleet_stopped is stopped else replace(m, fleet_stopped=stopped) for n, m in models.items()}
     wanted = Wanted(
         commit=commit,
         committed_at=committed_at,
@@ -206,16 +210,20 @@ def _keys(catalog: Catalog, last: Wanted | None) -> tuple[WantedKey, ...]:
     return tuple(keys[sha] for sha in sorted(keys))
 
 
-def _entry(model: Model, path: str, known: WantedModel | None, commit: str, at: int, author: str) -> WantedModel:
-    if known and known.model == model:
-        # The commit that changed a model is worth more to a reader than the newest one.
-        return replace(known, path=path, frozen="", held_as="")
-    return WantedModel(model, path, commit, at, author=author)
+def _entry(known: WantedModel | None, new: WantedModel) -> WantedModel:
+    """A model as a commit asks for it. One that is as it was is the one that was: much is worked out of each."""
+    if known is None or not (known.model is new.model or known.model == new.model):
+        return new
+    as_it_was = (known.path, known.frozen, known.held_as) == (new.path, "", "")
+    if as_it_was and (known.lock is new.lock or known.lock == new.lock):
+        return known
+    # The commit that changed a model is worth more to a reader than the newest one.
+    return replace(known, path=new.path, frozen="", held_as="", lock=new.lock)
 
 
 def _by_sharing(entry: WantedModel, known: WantedModel | None, was: Server, now: Server, commit: str) -> WantedModel:
     """The entry, marked where what restarts it is something that many models are read with."""
-    if known is None or known.outcomes == entry.outcomes:
+    if known is None or known is entry or known.outcomes == entry.outcomes:
         return entry
     block = entry.model.extends
     if block and was.blocks.get(block) != now.blocks.get(block):
@@ -233,7 +241,7 @@ def _had(names: Iterable[str], before: Mapping[str, WantedModel]) -> Iterable[st
 def _rebuilt(entry: WantedModel, known: WantedModel | None, held: Files) -> str:
     """Why a changed source cannot be told from the files that are held under its version."""
     now = entry.model.source
-    if known is None or known.model.source.version != now.version or same_files(known, entry):
+    if known is None or known is entry or known.model.source.version != now.version or same_files(known, entry):
         return ""
     if known.version_key not in held:
         return ""
