@@ -15,11 +15,9 @@ from llmgw.catalog import clients
 from llmgw.catalog.check import Catalog, read_fleet
 from llmgw.catalog.problem import Problem
 from llmgw.cli.asked import Asked, HubUrl, MirrorKey, Reach, TokenFile, Via
-from llmgw.cli.seen import status_tree
 from llmgw.core.observed import NodeSeen
 from llmgw.core.paces import judged, paced
 from llmgw.errors import Exit, OperatorError
-from llmgw.sources.status_files import from_files, observed
 from llmgw.sources.worktree import read_worktree
 
 
@@ -68,6 +66,9 @@ def _nodes(directory: Path, catalog: Catalog) -> tuple[NodeSeen, ...]:
     """The nodes as the status branch of this clone has them, where speeds are to be judged by what they measured."""
     if catalog.server is None or not judged(catalog):
         return ()
+    from llmgw.cli.seen import status_tree
+    from llmgw.sources.status_files import from_files, observed
+
     try:
         tree = status_tree(str(directory), catalog.server.cluster)
         return observed(from_files(tree.files)).nodes if tree is not None else ()
