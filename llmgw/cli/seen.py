@@ -18,8 +18,9 @@ from llmgw.core.memory import Memory
 from llmgw.core.observed import Observed
 from llmgw.core.wanted import Wanted
 from llmgw.errors import Misused, OperatorError, Refused
+from llmgw.sources.resumed import observed, remembered
 from llmgw.sources.status_branch import StatusBranch, StatusTree
-from llmgw.sources.status_files import from_files, observed, remembered
+from llmgw.sources.status_files import from_files
 from llmgw.units import show_duration
 
 if TYPE_CHECKING:

@@ -67,7 +67,8 @@ def _nodes(directory: Path, catalog: Catalog) -> tuple[NodeSeen, ...]:
     if catalog.server is None or not judged(catalog):
         return ()
     from llmgw.cli.seen import status_tree
-    from llmgw.sources.status_files import from_files, observed
+    from llmgw.sources.resumed import observed
+    from llmgw.sources.status_files import from_files
 
     try:
         tree = status_tree(str(directory), catalog.server.cluster)

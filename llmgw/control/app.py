@@ -41,10 +41,11 @@ from llmgw.sources.admission import Admission
 from llmgw.sources.fleet import LARGEST_REPORT_BYTES, Reports
 from llmgw.sources.git import Source, local_path, open_source
 from llmgw.sources.history_files import read_lines
+from llmgw.sources.resumed import observed, remembered
 from llmgw.sources.several import Several
 from llmgw.sources.signatures import Signers
 from llmgw.sources.status_branch import StatusBranch
-from llmgw.sources.status_files import Recorded, from_files, observed, remembered
+from llmgw.sources.status_files import Recorded, from_files
 
 log = logging.getLogger(__name__)
 

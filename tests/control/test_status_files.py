@@ -17,7 +17,8 @@ from llmgw.errors import OperatorError
 from llmgw.planning.learned import Estimates, Figure, Learned, Run
 from llmgw.planning.speed import CardSpeed
 from llmgw.sources.markdown import text
-from llmgw.sources.status_files import from_files, observed, remembered, seen_in, to_files
+from llmgw.sources.resumed import observed, remembered, seen_in
+from llmgw.sources.status_files import from_files, to_files
 from llmgw_agent.protocol import WeightFile
 
 FILES = (WeightFile("m.gguf", 100, "a" * 64),)

@@ -9,7 +9,8 @@ from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
 from llmgw.core.status import status
 from llmgw.sources.readme import readme
-from llmgw.sources.status_files import from_files, remembered, to_files
+from llmgw.sources.resumed import remembered
+from llmgw.sources.status_files import from_files, to_files
 from llmgw_agent.protocol import WeightFile
 
 MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082", "retain": "1h"}

@@ -24,7 +24,8 @@ from llmgw.core.rooms import Rooms
 from llmgw.core.simulate import course
 from llmgw.core.status import status
 from llmgw.core.wanted import WantedModel, judge
-from llmgw.sources.status_files import from_files, remembered, to_files
+from llmgw.sources.resumed import remembered
+from llmgw.sources.status_files import from_files, to_files
 from llmgw_agent.protocol import WeightFile
 
 MIRROR = {"base": "http://10.0.0.2:8081", "api": "http://10.0.0.2:8082", "retain": "1h"}
