@@ -238,3 +238,43 @@ def test_what_runs_for_longer_than_is_read_back_is_known_by_the_status():
 
 def test_a_branch_without_a_history_begins_one_with_what_runs():
     assert [line.kind for line in restarted(seen(R), [])] == ["start", "ready"]
+
+
+def test_a_life_that_ended_in_the_lines_is_over_whatever_an_older_status_says():
+    lines, _ = told(seen(R), seen(None))
+
+    assert restarted(seen(R), lines, seen(None)) == []
+
+
+def test_what_a_status_calls_stopped_is_not_stopped_once_more():
+    others, _ = told(Observed((node("n2", replica("m/cpu/7", M, R)),)))
+    n2 = node("n2", replica("m/cpu/7", M, R))
+
+    assert restarted(Observed((*seen(STOPPED).nodes, n2)), others, Observed((*seen(None).nodes, n2))) == []
+
+
+def test_a_retry_that_failed_unseen_before_it_started_again_is_one_start():
+    _, known = told(seen(F, attempts=1))
+
+    assert [line.kind for line in told(seen(S, attempts=2), known=known)[0]] == ["start"]
+
+
+def test_lines_of_a_replica_are_in_the_order_in_which_it_lived_whatever_ages_say():
+    # A start that is younger than the readiness after it, and a readiness that is older than the start before.
+    def lasting(phase, **ages):
+        return Observed((node("n1", replica("m/cpu/0", M, phase, **ages)),))
+
+    (start, ready), _ = told(lasting(R, age_s=50, started_age_s=10))
+    (first,), known = told(lasting(S, age_s=5))
+    (second,), _ = told(lasting(R, age_s=500), known=known)
+
+    assert start.at <= ready.at
+    assert first.at <= second.at
+
+
+def test_another_form_under_the_same_number_is_not_of_the_commit_of_the_one_before():
+    _, known = told(seen(R))
+
+    (line,), _ = told(seen(S, fingerprint="older"), known=known)
+
+    assert (line.kind, line.commit) == ("start", "")
