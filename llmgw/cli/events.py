@@ -16,7 +16,7 @@ from llmgw.cli.when import asked
 from llmgw.core.history import Line
 from llmgw.sources.git import local_path
 from llmgw.sources.history_files import iso
-from llmgw.sources.status_branch import LogEntry
+from llmgw.sources.status_commits import LogEntry
 
 LAST = 50
 

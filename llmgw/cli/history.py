@@ -22,7 +22,7 @@ from llmgw.errors import Exit, Misused, Refused
 from llmgw.sources.history_files import iso, month_of
 from llmgw.sources.history_proof import Proof
 from llmgw.sources.signatures import Signers
-from llmgw.sources.status_branch import StatusTree
+from llmgw.sources.status_commits import StatusTree
 from llmgw.units import show_duration
 
 LIFE_S = 400 * 86_400.0

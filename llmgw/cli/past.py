@@ -17,7 +17,8 @@ from llmgw.sources.history_files import iso, read_lines
 from llmgw.sources.history_proof import Proof
 from llmgw.sources.reading import catalog_of
 from llmgw.sources.signatures import Signers
-from llmgw.sources.status_branch import LogEntry, StatusBranch, StatusTree
+from llmgw.sources.status_branch import StatusBranch
+from llmgw.sources.status_commits import LogEntry, StatusTree
 from llmgw.units import show_duration
 
 EDITS = 20

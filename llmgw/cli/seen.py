@@ -19,7 +19,8 @@ from llmgw.core.observed import Observed
 from llmgw.core.wanted import Wanted
 from llmgw.errors import Misused, OperatorError, Refused
 from llmgw.sources.resumed import observed, remembered
-from llmgw.sources.status_branch import StatusBranch, StatusTree
+from llmgw.sources.status_branch import StatusBranch
+from llmgw.sources.status_commits import StatusTree
 from llmgw.sources.status_files import from_files
 from llmgw.units import show_duration
 

@@ -33,7 +33,8 @@ from llmgw.core.wanted import Wanted
 from llmgw.errors import OperatorError
 from llmgw.sources.history_files import written
 from llmgw.sources.resumed import seen_in
-from llmgw.sources.status_branch import StatusBranch, Tip
+from llmgw.sources.status_branch import StatusBranch
+from llmgw.sources.status_commits import Tip
 from llmgw.sources.status_files import to_files
 from llmgw.units import show_duration
 

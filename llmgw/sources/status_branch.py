@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import stat
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from dulwich.diff_tree import tree_changes
-from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
+from dulwich.objects import Blob, Commit, ObjectID, ShaFile
 from dulwich.repo import Repo
 
 from llmgw.errors import Refused
@@ -21,71 +18,24 @@ from llmgw.sources.branch import read_tip, readable
 from llmgw.sources.commits import Edit, commit_of
 from llmgw.sources.git import open_branch
 from llmgw.sources.history import trailers_of
-from llmgw.sources.history_files import FOLDER, appended, in_order, month_of
+from llmgw.sources.history_files import appended, month_of
 from llmgw.sources.history_proof import Proof, prove
 from llmgw.sources.lock import Lock
 from llmgw.sources.objects import is_commit, load, load_commit
 from llmgw.sources.races import until_won
 from llmgw.sources.revision import resolve
-from llmgw.sources.scope import MAX_DEPTH, MAX_ENTRIES, MAX_TOTAL_BYTES
+from llmgw.sources.scope import MAX_TOTAL_BYTES
 from llmgw.sources.signatures import Signers
 from llmgw.sources.signing import sign
-from llmgw.sources.snapshot import Trailer
+from llmgw.sources.status_commits import OWNED, LogEntry, StatusTree, Tip, history_of, log_of, read_status, tip_of
 
 log = logging.getLogger(__name__)
-
-OWNED = (
-    "README.md",
-    "estimates.yaml",
-    "inventory.yaml",
-    "mirror.yaml",
-    "models",
-    "nodes",
-    "problems.yaml",
-    "summary.yaml",
-)
-"""Entries of the top folder that are ours as a whole: each write replaces them.
-Whatever else is on the branch was put there by somebody, and stays."""
 
 LOOK_AGAIN_S = 60.0
 """How old what is known of a remote branch may be when nothing is to be written:
 after that, a branch that was deleted or edited by hand is found and made good."""
 
 DEPTH_OF_LOG = 50
-
-
-class LogEntry(NamedTuple):
-    """One commit of the branch."""
-
-    commit: str
-    committed_at: int
-    """UTC seconds."""
-    subject: str
-    author: str = ""
-    body: str = ""
-    """The rest of its message, trailers included."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatusTree:
-    """What one commit of the branch says."""
-
-    commit: str
-    files: dict[str, bytes]
-    """Ours, by path, sorted."""
-    subject: str
-    committed_at: int
-    """UTC seconds."""
-    trailers: tuple[Trailer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """The last commit of the branch, without its files."""
-
-    commit: str
-    author: str
-    trailers: tuple[Trailer, ...]
 
 
 class StatusBranch:
@@ -126,7 +76,7 @@ class StatusBranch:
         """
         with self._one_at_a_time:
             look = self._branch.look()
-            return read_tip(self._branch, look.tip, _read) if look is not None else None
+            return read_tip(self._branch, look.tip, read_status) if look is not None else None
 
     def tip(self) -> Tip | None:
         """Its last commit, asked anew. None: there is no such branch.
@@ -136,7 +86,7 @@ class StatusBranch:
         """
         with self._one_at_a_time:
             look = self._branch.look()
-            return read_tip(self._branch, look.tip, _tip_of) if look is not None else None
+            return read_tip(self._branch, look.tip, tip_of) if look is not None else None
 
     def at(self, rev: str) -> StatusTree:
         """What a commit of the branch said: its id or part of it, or `HEAD~2` from its tip.
@@ -147,7 +97,7 @@ class StatusBranch:
         with self._one_at_a_time:
             rev = f"refs/heads/{self.name}{rev[4:]}" if rev == "HEAD" or rev.startswith(("HEAD~", "HEAD^")) else rev
             with readable(self._branch) as repo:
-                return _read(repo, resolve(repo, rev, self.shown))
+                return read_status(repo, resolve(repo, rev, self.shown))
 
     def log(self, n: int, *, at: str = "") -> list[LogEntry]:
         """The last `n` commits, youngest first; fewer where there are no more.
@@ -159,15 +109,15 @@ class StatusBranch:
         with self._one_at_a_time:
             if at:
                 with readable(self._branch) as repo:
-                    return _log(repo, resolve(repo, at, self.shown), n)[0]
+                    return log_of(repo, resolve(repo, at, self.shown), n)[0]
             look = self._branch.look()
             if look is None:
                 return []
             with readable(self._branch) as repo:
-                found, whole = _log(repo, look.tip, n)
+                found, whole = log_of(repo, look.tip, n)
             if not whole and self._branch.renew(max(n, DEPTH_OF_LOG)):
                 with readable(self._branch) as repo:
-                    found, _ = _log(repo, look.tip, n)
+                    found, _ = log_of(repo, look.tip, n)
             return found
 
     def history(self, commit: str, *, since: str = "", last: int | None = None) -> dict[str, bytes]:
@@ -182,7 +132,7 @@ class StatusBranch:
             Refused: they are larger than anything that was written here.
         """
         with self._one_at_a_time, readable(self._branch) as repo:
-            parts = _parts(repo, load_commit(repo, ObjectID(commit.encode())).tree)
+            parts = history_of(repo, load_commit(repo, ObjectID(commit.encode())).tree)
             names = [name for name in parts if month_of(name) >= since]
             found: dict[str, bytes] = {}
             room = MAX_TOTAL_BYTES
@@ -200,7 +150,9 @@ class StatusBranch:
     def prove(self, commit: str, signers: Signers | None) -> Proof:
         """Whether the history up to a commit that was read is whole, as far as its commits are held."""
         with self._one_at_a_time, readable(self._branch) as repo:
-            return prove(repo, ObjectID(commit.encode()), signers, _parts, lambda of, blob: load(of, blob, Blob).data)
+            return prove(
+                repo, ObjectID(commit.encode()), signers, history_of, lambda of, blob: load(of, blob, Blob).data
+            )
 
     def changed(self, commit: str) -> list[str]:
         """The files that a commit which is held changed, sorted. Of one whose parent is not held: none is known."""
@@ -317,7 +269,7 @@ def _place(
 ) -> tuple[ObjectID, list[ShaFile]]:
     """The tree with our part replaced and lines added, and its objects that are new: none where it is the same."""
     before = load_commit(repo, tip).tree if repo is not None and tip is not None else None
-    parts = _parts(repo, before) if repo is not None and before is not None else {}
+    parts = history_of(repo, before) if repo is not None and before is not None else {}
 
     def part(name: str) -> bytes:
         assert repo is not None
@@ -328,20 +280,6 @@ def _place(
     return edit.tree, edit.new_objects(before)
 
 
-def _parts(repo: Repo, tree: ObjectID) -> dict[str, ObjectID]:
-    """The files of history in a tree, oldest first."""
-    top = {e.path: e for e in load(repo, tree, Tree).iteritems()}
-    folder = top.get(FOLDER.encode())
-    if folder is None or not stat.S_ISDIR(folder.mode):
-        return {}
-    files = {
-        e.path.decode("utf-8", "replace"): e.sha
-        for e in load(repo, folder.sha, Tree).iteritems()
-        if stat.S_ISREG(e.mode)
-    }
-    return {name: files[name] for name in in_order(files)}
-
-
 def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     lines = [f"{key}: {' '.join(value.split())}" for key, value in trailers.items()]
     return "\n\n".join(part for part in (" ".join(subject.split()), body.strip(), "\n".join(lines)) if part)
@@ -349,53 +287,3 @@ def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
 
 def _stands(repo: Repo, tip: ObjectID, now: float) -> rotation.Place:
     return rotation.place_of(trailers_of(load_commit(repo, tip)), now)
-
-
-def _tip_of(repo: Repo, commit_id: ObjectID) -> Tip:
-    commit = load_commit(repo, commit_id)
-    return Tip(commit_id.decode(), commit.author, tuple(trailers_of(commit)))
-
-
-def _read(repo: Repo, commit_id: ObjectID) -> StatusTree:
-    commit = load_commit(repo, commit_id)
-    files: dict[str, bytes] = {}
-    left, room = MAX_ENTRIES, MAX_TOTAL_BYTES
-    todo = [
-        entry for entry in load(repo, commit.tree, Tree).iteritems() if entry.path.decode("utf-8", "replace") in OWNED
-    ]
-    while todo:
-        here, mode, object_id = todo.pop()
-        path = here.decode("utf-8", "replace")
-        left -= 1
-        if left < 0 or room < 0 or path.count("/") > MAX_DEPTH:
-            raise Refused(
-                f"the status of {commit_id.decode()[:10]} was not read",
-                why="somebody put more on the branch than a status has",
-                do="delete the branch: it is written again",
-            )
-        if stat.S_ISDIR(mode):
-            todo += [entry.in_path(here) for entry in load(repo, object_id, Tree).iteritems()]
-        elif stat.S_ISREG(mode):
-            files[path] = load(repo, object_id, Blob).data
-            room -= len(files[path])
-    return StatusTree(
-        commit=commit_id.decode(),
-        files=dict(sorted(files.items())),
-        subject=commit.subject,
-        committed_at=commit.at,
-        trailers=tuple(trailers_of(commit)),
-    )
-
-
-def _log(repo: Repo, tip: ObjectID, n: int) -> tuple[list[LogEntry], bool]:
-    """The first parents, and whether they are all there are, or as many as were asked for."""
-    found: list[LogEntry] = []
-    here: ObjectID | None = tip
-    while here is not None and len(found) < n:
-        if found and not is_commit(repo, here):
-            return found, False
-        commit = load_commit(repo, here)
-        body = commit.message.strip().partition("\n")[2].strip()
-        found.append(LogEntry(here.decode(), commit.at, commit.subject, commit.author, body))
-        here = next(iter(commit.parents), None)
-    return found, True
