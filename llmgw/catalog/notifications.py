@@ -13,6 +13,7 @@ Event = Literal[
     "not_admitted",
     "status_branch",
     "internal",
+    "flapping",
     "held",
     "catalog",
     "mirror_away",

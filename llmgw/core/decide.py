@@ -80,6 +80,7 @@ def _decided(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan
     failures = _failures(wanted, fleet, memory, now)
     setbacks = lastgood.setbacks(wanted, fleet, failures, memory, now)
     shared = take_turns(wanted, fleet, failures, memory, now)
+    setbacks = lastgood.waiting(setbacks, wanted, shared.held)
     memory = structs.replace(memory, waves=shared.waves)
     turns = [
         _guarded_turn(name, wanted, fleet, setbacks, scaling, shared.held.get(name), weights.at.get(name), now)

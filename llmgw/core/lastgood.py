@@ -8,7 +8,7 @@ that failed: that is tried again beside it, or when it is changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
@@ -63,6 +63,20 @@ def setbacks(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], mem
         and not (key in relapses and backoff.parked(relapses[key]))
     }
     return Setbacks(failures, good, relapses, returning)
+
+
+def waiting(known: Setbacks, wanted: Wanted, names: Iterable[str]) -> Setbacks:
+    """The same, where the change of some models waits: what is missing of those comes back as it was.
+
+    Else a lost node would roll a change that is held, at all its models at once.
+    """
+    returning = dict(known.returning)
+    for name in names:
+        for profile, outcome in wanted.models[name].outcomes.items():
+            good = known.good.get(f"{name}/{profile}")
+            if good is not None and good.fingerprint != outcome:
+                returning[f"{name}/{profile}"] = good
+    return replace(known, returning=returning)
 
 
 def learned(wanted: Wanted, fleet: Fleet, before: Mapping[str, LastGood]) -> dict[str, LastGood]:

@@ -9,7 +9,7 @@ or answers much slower than before, holds the rest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,7 +18,7 @@ from msgspec import structs
 from llmgw.core.actions import Held
 from llmgw.core.memory import Failures, Memory, Wave
 from llmgw.core.needs import RANK
-from llmgw.core.replicas import Fleet, Replica
+from llmgw.core.replicas import Fleet, Replica, Standing
 from llmgw.core.schedule import is_open
 from llmgw.core.seats import counts
 from llmgw.core.wanted import Wanted, WantedModel
@@ -49,7 +49,7 @@ def take_turns(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], m
     """
     if window := next((w.name for w in wanted.server.freeze if is_open(w, now)), None):
         why = f"nothing that runs is changed in the freeze window {window}"
-        stale = (n for n, entry in wanted.models.items() if any(_is_old(r, entry) for r in fleet.of(n)))
+        stale = (n for n, entry in wanted.models.items() if _old(entry, fleet.of(n)))
         return Turns({name: Held(name, why, model=name) for name in stale}, memory.waves)
     groups: dict[str, list[WantedModel]] = defaultdict(list)
     for entry in wanted.models.values():
@@ -67,9 +67,18 @@ def take_turns(wanted: Wanted, fleet: Fleet, failures: Mapping[str, Failures], m
     return Turns(held, waves)
 
 
-def _is_old(replica: Replica, entry: WantedModel) -> bool:
-    """Whether a replica serves in an earlier form. An older agent's says nothing of its form, and is not old."""
-    return replica.holds and replica.fingerprint not in ("", entry.outcomes.get(replica.profile))
+def _old(entry: WantedModel, replicas: Collection[Replica]) -> list[Replica]:
+    """The replicas of an earlier form. An older agent's says nothing of its form, and is not old.
+
+    What a lost node had counts where nothing else of the profile is there: it comes back as it was.
+    """
+    there = {r.profile for r in replicas if r.holds}
+    return [
+        r
+        for r in replicas
+        if (r.holds or (r.standing is Standing.LOST and not r.leaving and r.profile not in there))
+        and r.fingerprint not in ("", entry.outcomes.get(r.profile))
+    ]
 
 
 def _keeps(entry: WantedModel) -> bool:
@@ -93,7 +102,7 @@ class _Group:
         self._entries = {e.model.name: e for e in entries if not _keeps(e)}
         self._wanted = {name: sum(counts(e, memory.scales).values()) for name, e in self._entries.items()}
         self._replicas = {name: [r for r in fleet.of(name) if r.holds] for name in self._entries}
-        old = {name: [r for r in self._replicas[name] if _is_old(r, e)] for name, e in self._entries.items()}
+        old = {name: _old(entry, fleet.of(name)) for name, entry in self._entries.items()}
         self.old = {name: replicas for name, replicas in old.items() if replicas}
 
     def seen(self, wave: Wave, now: float) -> Wave:

@@ -8,15 +8,19 @@ import pytest
 from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
+from llmgw.catalog import canonical
 from llmgw.catalog.check import read_fleet
+from llmgw.catalog.fingerprint import fingerprint
 from llmgw.core.decide import decide
-from llmgw.core.memory import Wave
+from llmgw.core.memory import LastGood, Wave
 from llmgw.core.observed import Observed
 from llmgw.core.wanted import judge
 from llmgw_agent.protocol import Dossier
 
 SHARED = "the change of defaults in 1a2b3c4d"
 OLD = {"fingerprint": "old"}
+FRIDAY = [{"name": "friday", "cron": "0 6 * * 5", "duration": "12h"}]
+"""NOW is 2027-01-15 08:00 UTC, a Friday."""
 
 
 def sized(name, memory_gib=1, class_="standard"):
@@ -192,14 +196,11 @@ def test_once_all_are_through_nothing_is_remembered():
 
 
 def test_in_a_freeze_window_nothing_that_runs_is_changed_and_what_is_short_is_started():
-    # NOW is 2027-01-15 08:00 UTC, a Friday.
-    window = [{"name": "friday", "cron": "0 6 * * 5", "duration": "12h"}]
-
-    plan = run(at("a", **OLD), models=MODELS[:2], freeze=window)
+    plan = run(at("a", **OLD), models=MODELS[:2], freeze=FRIDAY)
 
     assert moves(plan) == ["+b/cpu/0"]
     assert held(plan) == ["a: nothing that runs is changed in the freeze window friday"]
-    assert moves(run(at("a", **OLD), models=MODELS[:1], freeze=window, now=NOW + 13 * 3600)) == ["+a/cpu/1"]
+    assert moves(run(at("a", **OLD), models=MODELS[:1], freeze=FRIDAY, now=NOW + 13 * 3600)) == ["+a/cpu/1"]
 
 
 class TestWhatIsShared:
@@ -254,3 +255,21 @@ class TestWhatIsShared:
 
         assert third.models["a"].shared == SHARED
         assert third.models["b"].shared == ""
+
+
+@pytest.mark.parametrize("server", [{}, {"freeze": FRIDAY}], ids=["a shared change", "a freeze window"])
+def test_what_a_lost_node_had_comes_back_as_it_was_while_the_change_waits(server):
+    before = {m.name: m.model_copy(update={"context_length": m.context_length // 2}) for m in MODELS}
+    good = {f"{n}/cpu": LastGood(fingerprint(m, m.profiles[0]), canonical.spec(m)) for n, m in before.items()}
+    wanted = wanting(*MODELS, nodes=["n1", "n2"], **server)
+    entries = {name: replace(entry, shared=SHARED) for name, entry in wanted.models.items()}
+    lost = [replica(f"{name}/cpu/0", m) for name, m in before.items()]
+    seen = Observed((node("n1", *lost, age_s=5000.0), node("n2")))
+
+    plan = decide(replace(wanted, models=entries), seen, structs.replace(SETTLED, good=good), NOW)
+
+    new = {p.id.partition("/")[0]: p.fingerprint for p in plan.placements if p.node == "n2"}
+    as_it_was = {name for name, form in new.items() if form == good[f"{name}/cpu"].fingerprint}
+    assert sorted(new) == ["a", "b", "c", "d"]
+    # In a wave one goes first; in a window none does.
+    assert set(new) - as_it_was == (set() if server else {"c"})
