@@ -156,7 +156,9 @@ def _come_back(result: Turn, wanted: Model, seat: Seats, setbacks: Setbacks, fle
         return
     model = form(known, seat.profile.name).model_copy(update={"class_": wanted.class_, "owner": wanted.owner})
     profile = next(p for p in model.profiles if p.name == seat.profile.name)
-    why = f"its last good form comes back, since the new one does not come up: {setbacks.failures[key].cause}"
+    failed = setbacks.failures.get(key)
+    since = f"the new one does not come up: {failed.cause}" if failed else "the change to the new one waits"
+    why = f"its last good form comes back, since {since}"
     like = Need(model, profile, "", 0, why, version=known.version, fingerprint=known.fingerprint)
     # Once it has failed as well one tries, as with any form.
     count = int(not seat.back) if relapse else seat.gaps
