@@ -52,7 +52,7 @@ def decide(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan:
     """
     try:
         return _decided(wanted, seen, memory, now)
-    except Exception as e:
+    except Exception as e:  # whatever it is: one model must not keep the others from their pass
         odd = culprits(lambda some: _decided(some, seen, memory, now), wanted)
         if not odd:
             raise  # none can be singled out, and orders stay as they were sent
