@@ -7,9 +7,14 @@ from msgspec import structs
 from llmgw.core.cadence import due_in_s, worth_writing
 from llmgw.core.decide import decide
 from llmgw.core.explain import message, transitions
+from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.observed import Observed
+from llmgw.core.outlook import with_speeds
 from llmgw.core.status import status
+from llmgw.planning.learned import Estimates, Figure, Run
 from llmgw_agent.protocol import Dossier
+
+MIRROR = {"base": "http://a:1", "api": "http://a:2"}
 
 
 def said(of, seen, *, memory=SETTLED, now=NOW, **more):
@@ -113,6 +118,39 @@ def test_what_comes_to_need_a_person_is_not_held_back_by_the_commit_before_it():
     failed = said([of], Observed((node("n1", replica("m/cpu/0", of, F, age_s=60, dossier=parked)),)))
 
     assert waits(starting, failed, committed_s=1.0) == 10.0
+
+
+@pytest.mark.parametrize(("done", "arrived"), [(0, 0), (24, 0), (25, 25), (49, 25), (50, 50), (99, 75), (100, 100)])
+def test_what_arrives_is_said_in_quarters_since_each_would_be_a_commit(done, arrived):
+    of = model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": "1"})
+    holding = Holding("m", "1", HoldingState.FETCHING, total_bytes=100, done_bytes=done)
+
+    found = said([of], Observed((node("n1"),), MirrorSeen((holding,))), mirror=MIRROR)
+
+    assert [(h.bytes, h.arrived) for h in found.mirror.holdings] == [(100, arrived)]
+
+
+def test_weights_that_no_model_refers_to_are_said_of_the_node_that_holds_them():
+    of = model(cpu=1, source={"from": "https://hub.example/m.gguf", "version": "1"})
+
+    found = said([of], Observed((node("n1", versions=["m/1", "old/3"]),)), mirror=MIRROR)
+
+    assert found.nodes[0].unwanted == ("old/3",)
+
+
+def test_how_fast_a_model_answers_is_what_was_measured_and_moves_no_commit():
+    of = model(cpu=1)
+    seen = Observed((node("n1", replica("m/cpu/0", of)),))
+    runs = tuple(
+        Run("m", "cpu", n, "llamacpp", "llama", "cpu", tps=Figure(30.0, tps)) for n, tps in (("n1", 20.0), ("n2", 24.0))
+    )
+    plain = structs.replace(said([of], seen), estimates=Estimates(int(NOW), runs))
+
+    found = with_speeds(plain, wanting(of, nodes=["n1"]), seen)
+
+    (taken,) = found.models[0].now.taken
+    assert (taken.profile, taken.memory_bytes, taken.tps, taken.measured) == ("cpu", 1 << 30, 22.0, True)
+    assert found.digest == plain.digest
 
 
 def test_a_replica_that_changed_its_phase_is():
