@@ -49,9 +49,13 @@ def place(needs: Sequence[Need], rooms: Rooms) -> dict[str, Spot | Unplaced]:
 
 
 def spot_in(need: Need, rooms: Iterable[Room]) -> Spot | None:
-    """Where the need would go in one of some rooms: those of nodes that something is imagined gone from."""
+    """Where the need would go in one of some rooms: those of nodes that something is imagined gone from.
+
+    Where it has failed only if none of the others will do.
+    """
     rules = Rules(_ask(need))
-    room = next((room for room in rooms if rules.fits(room)), None)
+    in_turn = sorted(rooms, key=lambda room: room.name in need.avoid) if need.avoid else rooms
+    room = next((room for room in in_turn if rules.fits(room)), None)
     return spots_in(rules.ask, room)[0] if room else None
 
 

@@ -23,7 +23,11 @@ from llmgw.core.wanted import Wanted
 from llmgw_agent.protocol import Phase
 
 TURN_S = 60.0
-"""How long a model waits for one of its own class that is kept busy."""
+"""How long a model that is kept busy has what another of its class waits for: counted from when it is ready, since
+loading alone may take longer than that and answers nobody."""
+
+ONCE_MORE = 1
+"""Failures after which a model still takes the room of others: it may have failed for its node's sake."""
 
 LONG_AGO_S = 1e9
 
@@ -35,6 +39,8 @@ class Loss(NamedTuple):
     """Of its class, the lowest class first."""
     busy: bool
     """An idle one first."""
+    only: bool
+    """One of several that serve before the only one of its model."""
     asked: float
     """Minus the seconds since it was last asked: the least recently asked first."""
     bytes: int
@@ -49,6 +55,11 @@ class Way:
     spot: Spot
     """Where the need goes once they are gone."""
     replicas: tuple[Replica, ...]
+
+    @property
+    def names(self) -> str:
+        """What gives way, in words."""
+        return " and ".join(r.id for r in self.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +76,21 @@ class Claims:
     now: float
 
     def way(self, need: Need) -> Way | None:
-        """The least that has to go for a need that found no room, or None: nothing that may go would do."""
+        """The least that has to go for a need that found no room, or None: nothing that may go would do.
+
+        Where it has failed, and on nodes that fail in everything, others give way only if they do so nowhere else.
+        """
         losses: dict[str, list[tuple[Loss, Replica]]] = defaultdict(list)
         for replicas in self.fleet.replicas.values():
             for replica in replicas:
                 if loss := self._loss(replica, need):
                     losses[replica.node].append((loss, replica))
         found = ((self._least(need, sorted(of)), node) for node, of in sorted(losses.items()))
-        best = min(((_total(taken), node, taken) for taken, node in found if taken), default=None)
+        last = {*need.avoid, *self.rooms.suspects}
+        best = min(((node in last, _total(taken), node, taken) for taken, node in found if taken), default=None)
         if best is None:
             return None
-        gone = tuple(r for _, r in best[2])
+        gone = tuple(r for _, r in best[3])
         spot = self._spot(need, gone)
         assert spot is not None, "it was found to fit"
         return Way(spot, gone)
@@ -109,7 +124,8 @@ class Claims:
         load = self.loads.get(replica.model, Load())
         busy = bool(load.in_flight or load.waiting or replica.busy)
         asked = LONG_AGO_S if load.idle_for_s is None else load.idle_for_s
-        return Loss(-mine, busy, -asked, self.sizes.get(replica.version, 0), replica.key)
+        only = not any(r.serves and r is not replica for r in self.fleet.of(replica.model))
+        return Loss(-mine, busy, only, -asked, self.sizes.get(replica.version, 0), replica.key)
 
     def _takes_turns(self, replica: Replica, need: Need) -> bool:
         """Whether a replica of a model on demand gives way to its equal that somebody waits for."""
@@ -119,15 +135,17 @@ class Claims:
         load = self.loads.get(replica.model, Load())
         idle = not (load.in_flight or load.waiting or replica.busy)
         # One that is being loaded is loaded for somebody.
-        return replica.phase is Phase.READY and (idle or self.now - waiting.unserved_since >= TURN_S)
+        waited = min(self.now - waiting.unserved_since, replica.age_s)
+        return replica.phase is Phase.READY and (idle or waited >= TURN_S)
 
 
-def _total(taken: Iterable[tuple[Loss, Replica]]) -> tuple[int, int, int, float, int]:
+def _total(taken: Iterable[tuple[Loss, Replica]]) -> tuple[int, int, int, int, float, int]:
     """What giving up several costs together: whose class is highest counts first."""
     losses = [loss for loss, _ in taken]
     return (
         max(loss.rank for loss in losses),
         sum(loss.busy for loss in losses),
+        sum(loss.only for loss in losses),
         len(losses),
         max(loss.asked for loss in losses),
         sum(loss.bytes for loss in losses),

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from llmgw.core import rollout
 from llmgw.core.actions import Held
 from llmgw.core.artifacts import Artifacts
@@ -14,7 +16,7 @@ from llmgw.core.memory import Memory, Scale
 from llmgw.core.needs import Need, Spot, shunners
 from llmgw.core.observed import DemandSeen
 from llmgw.core.placement import place, spot_in
-from llmgw.core.preempt import Claims, Way
+from llmgw.core.preempt import ONCE_MORE, Claims, Way
 from llmgw.core.quotas import Quotas
 from llmgw.core.replicas import Fleet, Replica
 from llmgw.core.rooms import Room, Rooms
@@ -163,14 +165,17 @@ class _Homes:
             turn.held.append(Held(need.id, "it waits until what is stopping has made room", model=turn.model))
             return False
         way = None if need.replaces else self.claims.way(need)
-        if way is None:
+        if way is None or need.attempt > ONCE_MORE:
             nowhere = rollout.no_node(need, unplaced, self.gave_way.get(turn.model, ""))
+            if way is not None:
+                does = "does" if len(way.replicas) == 1 else "do"
+                why = f"{way.names} {does} not give way to what failed {need.attempt} times"
+                nowhere = structs.replace(nowhere, why=f"{nowhere.why}, and {why}")
             rollout.make_room(turn, need, nowhere, self.fleet.of(turn.model), self._fits, self.lacks)
             return False
         if self.lacks(need, way.spot.node):
             turn.ahead.append(way.spot.node)
-            names = " and ".join(r.id for r in way.replicas)
-            why = f"{names} will give way to it, and go on until {way.spot.node} has fetched its weights"
+            why = f"{way.names} will give way to it, and go on until {way.spot.node} has fetched its weights"
             turn.held.append(Held(need.id, why, model=turn.model))
             return False
         self._give_way(turn, need, way)
@@ -220,6 +225,5 @@ class _Homes:
         self.rooms.take(need, way.spot)
         # What is left there once it has, others may wait for.
         self.leaving.append(self.rooms.all[way.spot.node])
-        names = " and ".join(r.id for r in way.replicas)
-        why = f"it waits until {names} on {way.spot.node} gave way to it"
+        why = f"it waits until {way.names} on {way.spot.node} gave way to it"
         turn.held.append(Held(need.id, why, model=turn.model))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from fleets import L40S, NOW, SETTLED, R, S, held, model, moves, node, profile, replica, wanting
+from fleets import L40S, NOW, SETTLED, F, R, S, held, model, moves, node, profile, replica, wanting
 from msgspec import structs
 
 from llmgw.core.decide import decide
 from llmgw.core.holdings import Holding, HoldingState, MirrorSeen
 from llmgw.core.memory import Scale
 from llmgw.core.observed import DemandSeen, Load, Observed
-from llmgw_agent.protocol import Claim, Phase, WeightFile
+from llmgw.core.preempt import TURN_S
+from llmgw_agent.protocol import Action, Claim, Phase, WeightFile, split_id
 
 GIB = 1 << 30
 CLASSES = ("guaranteed", "standard", "opportunistic")
@@ -268,3 +269,133 @@ def test_on_demand_the_order_of_eviction_is_idle_least_recently_asked_cheapest_t
     )
 
     assert moves(plan) == [f"-{goes}/gpu/0"]
+
+
+class Sharing:
+    """One card, models on demand of one slot each, and clients that always have the next request ready."""
+
+    REQUEST_S = 6.0
+    DRAIN_S = 60.0
+
+    def __init__(self, names: str, load_s: float):
+        self.models = {name: on_demand(name) for name in names}
+        self.load_s, self.memory, self.now = load_s, SETTLED, NOW
+        self.up = {}
+        """What is on the card, by id and generation: its phase, and since when."""
+        self.until = {}
+        """When the request that a model answers ends."""
+        self.asked = dict.fromkeys(names, NOW)
+        """Since when the longest waiting request of each waits."""
+        self.served, self.longest, self.aborted, self.swaps = dict.fromkeys(names, 0), 0.0, 0, 0
+
+    def look(self, step_s: float = 6.0):
+        """Let some seconds pass, then one pass."""
+        self.now += step_s
+        for key, (phase, since) in list(self.up.items()):
+            name = split_id(key[0])[0]
+            if phase is S and self.now - since >= self.load_s:
+                self.up[key] = (R, self.now)
+            if name in self.until and self.until[name] <= self.now:
+                del self.until[name]
+                self.served[name] += 1
+                self.asked[name] = self.now
+            if self.up[key][0] is R and name not in self.until:
+                self.longest = max(self.longest, self.now - self.asked[name])
+                self.until[name] = self.now + self.REQUEST_S
+            if phase is Phase.DRAINING and (name not in self.until or self.now - since >= self.DRAIN_S):
+                self.aborted += name in self.until
+                del self.up[key]
+        running = [
+            replica(rid, self.models[name], phase, generation=generation, age_s=self.now - since, devices=("GPU-0",))
+            for (rid, generation), (phase, since) in self.up.items()
+            for name in (split_id(rid)[0],)
+        ]
+        loads = {name: Load(int(name not in self.until), int(name in self.until)) for name in self.models}
+        seen = Observed((node("n1", *running, cards=1),), demand=DemandSeen(loads))
+        plan = decide(wanting(*self.models.values(), nodes=["n1"]), seen, self.memory, self.now)
+        told = {(p.id, p.generation): p.action for p in plan.placements}
+        for key in told.keys() - self.up.keys():
+            if told[key] is not Action.DRAIN:
+                self.up[key] = (S, self.now)
+                self.swaps += 1
+        for key, (phase, _) in list(self.up.items()):
+            if told.get(key) is Action.DRAIN and phase is not Phase.DRAINING:
+                self.up[key] = (Phase.DRAINING, self.now)
+        stay = tuple(p for p in plan.placements if (p.id, p.generation) in self.up)
+        self.memory = structs.replace(plan.memory, placements=stay)
+
+
+@pytest.mark.parametrize("load_s", [20, 60, 180, 300])
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_models_that_share_a_card_are_each_served_within_a_bounded_wait_however_long_they_load(names, load_s):
+    """None is stopped before it has had its turn, and no request is cut off (LS6, LS7)."""
+    shared = Sharing(names, load_s)
+    turn = load_s + TURN_S + Sharing.REQUEST_S + 30
+
+    while shared.now < NOW + 3 * len(names) * turn:
+        shared.look()
+
+    assert shared.aborted == 0
+    assert shared.longest <= len(names) * turn
+    assert all(n >= TURN_S / Sharing.REQUEST_S / 2 for n in shared.served.values())
+    assert shared.swaps <= 1 + (shared.now - NOW) / (load_s + TURN_S)
+
+
+def failing(of, attempts: int):
+    return at(of, phase=F, attempts=attempts, age_s=700.0, memory_gib=8)
+
+
+@pytest.mark.parametrize(("attempts", "goes"), [(0, ["-b/cpu/0"]), (1, ["-b/cpu/0"]), (2, []), (3, []), (4, [])])
+def test_a_class_takes_no_room_for_a_model_that_keeps_failing_and_that_is_said(attempts, goes):
+    a, b = sized("a", "guaranteed", memory_gib=8), sized("b", memory_gib=8)
+
+    plan = on_one_node(a, b, running=[at(b, memory_gib=8), *([failing(a, attempts)] if attempts else [])])
+
+    assert moves(plan) == goes
+    assert attempts < 2 or held(plan) == [
+        f"a/cpu/0: no node has room for it, and b/cpu/0 does not give way to what failed {attempts} times"
+    ]
+
+
+def test_on_demand_none_gives_way_to_one_that_keeps_failing():
+    a, b = on_demand("a"), on_demand("b")
+    failed = replica("a/gpu/0", a, F, attempts=2, age_s=700.0)
+    seen = Observed(
+        (node("n1", replica("b/gpu/0", b, devices=("GPU-0",)), failed, cards=1),),
+        demand=DemandSeen({"a": Load(waiting=1), "b": Load(idle_for_s=9.0)}),
+    )
+    scales = {name: Scale(1, NOW - 100, {"gpu": 1}, on_demand=True, at=NOW) for name in "ab"}
+
+    plan = decide(wanting(a, b, nodes=["n1"]), seen, structs.replace(SETTLED, scales=scales), NOW)
+
+    assert moves(plan) == []
+
+
+@pytest.mark.parametrize("class_", ["standard", "opportunistic"])
+def test_room_is_not_taken_where_a_model_just_failed_while_another_would_give_way_elsewhere(class_):
+    # What gives way on the node it failed on may be of the lowest class: what is gained there is nothing.
+    a, b, c = sized("a", "guaranteed", memory_gib=8), sized("b", class_, memory_gib=8), sized("c", memory_gib=8)
+    seen = Observed(
+        (
+            node("n1", at(b, memory_gib=8), failing(a, 1), memory_gib=8),
+            node("n2", at(c, memory_gib=8), memory_gib=8),
+        )
+    )
+
+    plan = decide(wanting(a, b, c), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-c/cpu/0"]
+
+
+def test_one_of_several_gives_way_before_the_only_one_of_its_model():
+    a, b, c = sized("a", "guaranteed", memory_gib=8), sized("b", memory_gib=8), sized("c", memory_gib=8, replicas=2)
+    seen = Observed(
+        (
+            node("n1", at(b, memory_gib=8), memory_gib=8),
+            *(node(f"n{n + 2}", at(c, n, memory_gib=8), memory_gib=8) for n in range(2)),
+        )
+    )
+
+    plan = decide(wanting(a, b, c, nodes=["n1", "n2", "n3"]), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-c/cpu/0"]
