@@ -49,21 +49,27 @@ class Keys:
         """A whole number; of an array its largest part."""
         found = self.values.get(f"{self.architecture}.{name}" if own else name, default)
         parts = found if isinstance(found, tuple) else (found,)
-        numbers = [int(part) for part in parts if isinstance(part, int | float)]
-        if not numbers:
-            return default
-        if not -1 <= max(numbers) <= MOST:
-            raise impossible(name, max(numbers))
-        return max(numbers)
+        numbers = [part for part in parts if isinstance(part, int | float)]
+        # A file may write infinity, or no number at all: neither is a whole one.
+        for number in numbers:
+            if not -MOST <= number <= MOST:
+                raise impossible(name, number)
+        most = int(max(numbers, default=default))
+        if most < -1:
+            raise impossible(name, most)
+        return most
 
     def each(self, name: str, layers: int, default: int) -> tuple[int, ...]:
         """A number per layer, written once or for each."""
         found = self.values.get(f"{self.architecture}.{name}", default)
         if isinstance(found, tuple):
-            numbers = [int(part) for part in found if isinstance(part, int | float)]
-            if len(numbers) < layers or not all(0 <= number <= MOST for number in numbers):
+            numbers = [part for part in found if isinstance(part, int | float)]
+            if len(numbers) < layers:
                 raise impossible(name, f"{len(numbers)} figures")
-            return tuple(numbers[:layers])
+            for number in numbers:
+                if not 0 <= number <= MOST:
+                    raise impossible(name, number)
+            return tuple(int(number) for number in numbers[:layers])
         if not isinstance(found, int | float) or not 0 <= found <= MOST:
             raise impossible(name, found)
         return (int(found),) * layers

@@ -244,3 +244,10 @@ def test_equal_layers_are_one_fact():
 
     assert to_facts(shape)["kv_heads"] == 8
     assert from_facts(to_facts(replace(shape, weights=None))).weights is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), [1.0, float("inf"), 1.0, 1.0]], ids=str)
+@pytest.mark.parametrize("name", ["block_count", "context_length", "attention.head_count_kv", "feed_forward_length"])
+def test_figures_that_are_no_whole_numbers_are_refused(tmp_path, name, value):
+    with pytest.raises(Refused, match="cannot be believed"):
+        read(tmp_path, {name: value})
