@@ -84,7 +84,7 @@ async def test_from_a_pushed_catalog_to_answers_and_back(tmp_path):
         running = site.engines()
         site.push("broken", second=b"name: second\nprofles: []\n")
         page = await until(lambda: "catalog/second.yaml:2:1" in site.status()["README.md"] and site.status())
-        assert "**catalog** catalog/second.yaml:2:1: " in page["README.md"]
+        assert "**catalog/second.yaml:2:1** " in page["README.md"]
         assert site.engines() == running
 
         await _removed_and_renamed(site, second)
