@@ -205,3 +205,14 @@ def test_without_cores_in_the_profile_a_replica_takes_half_of_the_nodes():
     plan = decide(wanting(of, nodes=["n1"]), Observed((node(cores=8),)), SETTLED, NOW)
 
     assert [p.claim.cpu_cores for p in plan.placements] == [4, 4]
+
+
+def test_a_drained_node_is_among_those_that_do_not_do():
+    entries = [{"name": "n1", "address": "10.0.0.1", "drained": True}, {"name": "n2", "address": "10.0.0.2"}]
+    seen = Observed((node("n1"), node("n2", memory_gib=0.5)))
+
+    plan = decide(wanting(model("m", cpu=1), nodes=entries), seen, SETTLED, NOW)
+
+    assert moves(plan) == []
+    (reasons,) = (h.reasons for h in plan.held if h.reasons)
+    assert [(r.rule, [n.node for n in r.nearest]) for r in reasons] == [("not drained", ["n1"]), ("memory", ["n2"])]

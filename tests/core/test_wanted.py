@@ -54,6 +54,16 @@ def test_vo7_a_broken_file_freezes_its_own_model_and_no_other():
     assert second.models["b"].frozen == ""
 
 
+def test_of_two_broken_files_each_model_is_said_to_be_kept_for_its_own():
+    first = commit({"a": one("a"), "b": one("b")}, id="1" * 40)
+    second = commit({n: one(n) + b"replicsa: 1\n" for n in "ab"}, last=first)
+
+    assert {n: m.frozen.split(": ")[1].split(":")[0] for n, m in second.models.items()} == {
+        "a": "catalog/a.yaml",
+        "b": "catalog/b.yaml",
+    }
+
+
 def test_a_file_that_cannot_be_read_keeps_every_model_that_is_absent():
     # What it holds cannot be told: it may be the file that asks for the model whose own is gone.
     first = commit({"a": one("a"), "b": one("b")}, id="1" * 40)
