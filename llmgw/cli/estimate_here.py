@@ -8,9 +8,17 @@ from pathlib import Path
 
 from llmgw.errors import OperatorError, Refused
 from llmgw.planning.gguf import MAGIC, Header, read_header
+from llmgw.planning.gguf_bytes import Damaged
 from llmgw.planning.gguf_shape import shape_of
 from llmgw.planning.need import Files
-from llmgw.planning.safetensors import index_files, plain_json, read_file_header, shape_of_config
+from llmgw.planning.safetensors import (
+    MOST_INDEX_BYTES,
+    MOST_TEXT_BYTES,
+    index_files,
+    plain_json,
+    read_file_header,
+    shape_of_config,
+)
 from llmgw.planning.shape import ModelShape
 from llmgw.sources.header import CONFIG
 
@@ -21,9 +29,15 @@ NAME_ONE = (
 
 
 class OnDisk:
-    """A file's bytes."""
+    """A regular file's bytes.
+
+    Raises:
+        Refused: it is no regular file: a pipe would be waited on for ever.
+    """
 
     def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_file():
+            raise Refused(f"{path} cannot be read", why="it is no regular file", do=NAME_ONE)
         self._path = path
 
     def read(self, offset: int, length: int) -> bytes:
@@ -71,7 +85,7 @@ def _folder(folder: Path) -> Files:
 def _safetensors(folder: Path) -> Files:
     files = sorted(folder.glob("*.safetensors"))
     index = folder / INDEX
-    named = index_files(plain_json(index.read_bytes(), INDEX)) if index.is_file() else ()
+    named = index_files(OnDisk(index).read(0, MOST_INDEX_BYTES + 1)) if index.is_file() else ()
     missing = sorted(set(named) - {path.name for path in files})
     if missing or not files:
         why = (
@@ -79,7 +93,8 @@ def _safetensors(folder: Path) -> Files:
         )
         raise Refused(f"{folder} was not estimated", why=f"of safetensors {why}", do="fetch the rest of them")
     weights = sum(read_file_header(OnDisk(path)).tensor_bytes for path in files)
-    shape = shape_of_config(plain_json((folder / CONFIG).read_bytes(), CONFIG), weight_bytes=weights)
+    text = OnDisk(folder / CONFIG).read(0, MOST_TEXT_BYTES + 1)
+    shape = shape_of_config(plain_json(text, CONFIG), weight_bytes=weights)
     return Files(folder.resolve().name, shape, sum(path.stat().st_size for path in files))
 
 
@@ -102,15 +117,12 @@ def gguf_header(path: Path) -> tuple[Header, int]:
     Raises:
         OperatorError: it cannot be read, or is not to be believed.
     """
-    if path.exists() and not path.is_file():
-        # A pipe would be waited on for ever.
-        raise Refused(f"{path} cannot be read", why="it is no regular file", do=NAME_ONE)
     try:
         # It is on this disk, so the vocabulary costs nothing to go past.
         return read_header(OnDisk(path), tensors=True), path.stat().st_size
     except OSError as e:
         raise unreadable(path, e) from None
-    except Refused as e:
+    except Damaged as e:
         whole = _shape_only(path)
         if whole is None:
             raise Refused(f"{path}: {e.what}", why=e.why, do=e.do) from None
@@ -146,8 +158,7 @@ def gguf_bytes(path: Path) -> int:
         Refused: it does not, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            is_gguf = file.read(len(MAGIC)) == MAGIC
+        is_gguf = OnDisk(path).read(0, len(MAGIC)) == MAGIC
         found = path.stat().st_size
     except OSError as e:
         raise unreadable(path, e) from None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from json import dumps
 from typing import Any
 
+from llmgw.cli.plain import visible
 from llmgw.cli.render import columns, count
 from llmgw.planning.estimate import Estimate
 from llmgw.planning.explained import keys_of
@@ -36,7 +37,7 @@ def as_json(found: Estimate, shape: ModelShape, ways: Iterable[Way], *, explain:
         "totals": {"host_bytes": found.host_bytes, "card_bytes": found.card_bytes},
         "ways": [_way(way) for way in ways],
     }
-    return dumps(whole, indent=2, ensure_ascii=False)
+    return dumps(whole, indent=2)
 
 
 def _way(way: Way) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def as_text(
     """For people: the terms, what they come to, and the ways."""
     kind = f" {shape.file_type}" if shape.file_type else ""
     lines = [
-        f"{found.architecture or 'unknown'}{kind}  context {found.context}  slots {found.parallel}",
+        f"{visible(found.architecture) or 'unknown'}{visible(kind)}  context {found.context}  slots {found.parallel}",
         "",
         _terms(found, shape, explain=explain),
         "",
@@ -86,7 +87,8 @@ def as_text(
     lines += [f"does not fit: {short}" for short in shortages(found, cards=cards)] if cards else []
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", *_ways(ways, how)] if ways else ["", f"ways on {how}: no machine can be used"]
-    return "\n".join(lines)
+    # Names of architectures and types are what somebody wrote into a header.
+    return "\n".join(visible(line) for part in lines for line in part.split("\n"))
 
 
 def _terms(found: Estimate, shape: ModelShape, *, explain: bool) -> str:

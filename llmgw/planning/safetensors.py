@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +14,10 @@ from llmgw.errors import Refused
 from llmgw.planning.shape import MOST_LAYERS, ModelShape, WeightBytes
 from llmgw.planning.source import ByteSource
 
-MOST_HEADER_BYTES = 25_000_000
-"""Of one file's list of tensors: what the Hub's own client accepts."""
-MOST_TEXT_BYTES = 100_000_000
+MOST_TEXT_BYTES = 5_000_000
+"""Of a configuration, or of one file's list of tensors: that of 35,000. Read, it takes up to 25 times as much."""
+MOST_INDEX_BYTES = 16_000_000
+"""Of an index: one of 140,000 tensors was 14 MB long. Only the names of files are taken out of it."""
 MOST = 1 << 40
 
 KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups")
@@ -53,7 +55,7 @@ def plain_json(text: bytes, name: str) -> dict[str, Any]:
         Refused: it is none.
     """
     if len(text) > MOST_TEXT_BYTES:
-        raise _unreadable(name, f"it is {len(text)} bytes long")
+        raise _unreadable(name, f"it is more than {MOST_TEXT_BYTES} bytes long")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -131,10 +133,16 @@ def total_size(index: Mapping[str, Any]) -> int | None:
     return size if isinstance(size, int) and not isinstance(size, bool) and 0 < size <= 1 << 50 else None
 
 
-def index_files(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """The files that the tensors are in."""
-    held = index.get("weight_map")
-    return tuple(sorted({str(name) for name in held.values()})) if isinstance(held, dict) else ()
+def index_files(index: bytes) -> tuple[str, ...]:
+    """The files that the tensors are in, of an index as it is written.
+
+    Raises:
+        Refused: it is longer than any index is.
+    """
+    if len(index) > MOST_INDEX_BYTES:
+        raise _unreadable("the index", f"it is more than {MOST_INDEX_BYTES} bytes long")
+    names = {found[1] for found in re.finditer(rb':\s*"([^"\\/]{1,200}\.safetensors)"', index)}
+    return tuple(sorted(name.decode(errors="replace") for name in names))
 
 
 def read_file_header(source: ByteSource) -> FileHeader:
@@ -147,7 +155,7 @@ def read_file_header(source: ByteSource) -> FileHeader:
     if len(first) < 8:
         raise _unreadable("the safetensors file", f"it is {len(first)} bytes long")
     (length,) = struct.unpack("<Q", first)
-    if not 2 <= length <= MOST_HEADER_BYTES:
+    if not 2 <= length <= MOST_TEXT_BYTES:
         raise _unreadable("the safetensors file", f"it says its header has {length} bytes")
     text = source.read(8, length)
     if len(text) < length:

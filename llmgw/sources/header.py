@@ -79,6 +79,9 @@ def read_file(path: Path, start: int, end: int) -> bytes:
     Raises:
         Refused: it cannot be read.
     """
+    if path.exists() and not path.is_file():
+        # A pipe would be waited on for ever.
+        raise Refused(f"{path} cannot be read here", why="it is no regular file", do="name a file, or its folder")
     try:
         with path.open("rb") as file:
             return os.pread(file.fileno(), end - start, start)

@@ -153,11 +153,36 @@ def test_bad_input_ends_in_a_sentence_and_a_code(words, code, said, capsys):
     assert "Traceback" not in text
 
 
-def test_a_pipe_is_not_waited_on(tmp_path, capsys):
-    os.mkfifo(tmp_path / "pipe")
+@pytest.mark.parametrize(
+    "words",
+    [["pipe"], [QWEN3, "--mmproj", "pipe"], [QWEN3, "--lora", "pipe"], [QWEN3, "--draft", "pipe"], ["folder"], ["set"]],
+    ids=["the model", "mmproj", "lora", "draft", "in a folder", "part of a set"],
+)
+def test_a_pipe_is_not_waited_on(tmp_path, monkeypatch, words, capsys):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    os.mkdir("folder")
+    os.mkfifo("folder/x.safetensors")
+    (tmp_path / "folder/config.json").write_text("{}")
+    os.mkdir("set")
+    write_header(tmp_path / "set/m-00001-of-00002.gguf", general={"split.count": 2})
+    os.mkfifo("set/m-00002-of-00002.gguf")
 
-    assert run(["estimate", str(tmp_path / "pipe")]) == 4
+    assert run(["estimate", *words]) == 4
     assert "it is no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\u202eb", "a\nhost 0 GiB", "a\r\x9b31m"], ids=ascii)
+def test_what_a_header_calls_itself_moves_no_cursor_and_begins_no_line(tmp_path, name, capsys):
+    write_header(tmp_path / "m.gguf", architecture=name)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
+    (tmp_path / "m.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    for source in ("m.gguf", "m.safetensors"):
+        run(["estimate", str(tmp_path / source), "--size", "1GiB"])
+
+        said = capsys.readouterr().out
+        assert said.isprintable() or set(c for c in said if not c.isprintable()) == {"\n"}
+        assert "\nhost 0 GiB" not in said
 
 
 def test_an_adapter_alone_is_no_model(tmp_path, capsys):

@@ -112,7 +112,7 @@ def test_an_index_says_how_much_there_is_and_where():
     index = {"metadata": {"total_size": 123}, "weight_map": {"a": "model-2.safetensors", "b": "model-1.safetensors"}}
 
     assert total_size(index) == 123
-    assert index_files(index) == ("model-1.safetensors", "model-2.safetensors")
+    assert index_files(json.dumps(index).encode()) == ("model-1.safetensors", "model-2.safetensors")
     assert total_size({"metadata": {"total_size": -1}}) is None
 
 
@@ -170,3 +170,14 @@ def test_figures_that_cannot_be_are_refused(wrong):
 
 def test_a_config_of_something_else_has_only_a_name():
     assert not shape_of_config({"architectures": ["Strange"]}).known
+
+
+@pytest.mark.parametrize("read", [lambda text: plain_json(text, "config.json"), index_files], ids=["config", "index"])
+def test_what_is_longer_than_any_such_file_is_not_read(read):
+    with pytest.raises(Refused, match="cannot be read"):
+        read(b" " * 16_000_001)
+
+
+def test_a_list_of_tensors_that_would_fill_the_memory_is_not_read():
+    with pytest.raises(Refused):
+        read_file_header(Bytes(packed({"a": [[]] * 2_000_000})))
