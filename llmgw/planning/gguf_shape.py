@@ -216,7 +216,13 @@ GEMMA3N_OWN_LAYERS = 20
 """Of gemma3n only these keep keys and values, in files that do not say how many."""
 
 
+EXAONE4_WINDOWED_LAYERS = 64
+"""Of exaone4 only the model with so many has windows; of smaller ones the engine windows nothing."""
+
+
 def _window(keys: Keys, known: Architecture, layers: int) -> tuple[int, tuple[bool, ...]]:
+    if known.name == "exaone4" and layers != EXAONE4_WINDOWED_LAYERS:
+        return 0, ()
     window = keys.whole("attention.sliding_window", default=known.window)
     if known.name == "llama4":
         window = keys.whole("attention.chunk_size", default=window)

@@ -161,10 +161,10 @@ def test_bad_input_ends_in_a_sentence_and_a_code(words, code, said, capsys):
 def test_a_pipe_is_not_waited_on(tmp_path, monkeypatch, words, capsys):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
-    os.mkdir("folder")
+    (tmp_path / "folder").mkdir()
     os.mkfifo("folder/x.safetensors")
     (tmp_path / "folder/config.json").write_text("{}")
-    os.mkdir("set")
+    (tmp_path / "set").mkdir()
     write_header(tmp_path / "set/m-00001-of-00002.gguf", general={"split.count": 2})
     os.mkfifo("set/m-00002-of-00002.gguf")
 
@@ -181,7 +181,7 @@ def test_what_a_header_calls_itself_moves_no_cursor_and_begins_no_line(tmp_path,
         run(["estimate", str(tmp_path / source), "--size", "1GiB"])
 
         said = capsys.readouterr().out
-        assert said.isprintable() or set(c for c in said if not c.isprintable()) == {"\n"}
+        assert {c for c in said if not c.isprintable()} == {"\n"}
         assert "\nhost 0 GiB" not in said
 
 

@@ -251,3 +251,10 @@ def test_equal_layers_are_one_fact():
 def test_figures_that_are_no_whole_numbers_are_refused(tmp_path, name, value):
     with pytest.raises(Refused, match="cannot be believed"):
         read(tmp_path, {name: value})
+
+
+@pytest.mark.parametrize(("layers", "windowed"), [(30, 0), (64, 48)])
+def test_of_exaone4_only_the_large_one_looks_through_a_window(tmp_path, layers, windowed):
+    shape = read(tmp_path, {"block_count": layers}, architecture="exaone4")
+
+    assert sum(shape.windowed) == windowed
