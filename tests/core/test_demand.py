@@ -8,7 +8,7 @@ from msgspec import structs
 
 from llmgw.core import demand
 from llmgw.core.decide import decide
-from llmgw.core.memory import Memory
+from llmgw.core.memory import Failures, Memory
 from llmgw.core.observed import DemandSeen, Load, Observed
 from llmgw_agent.protocol import split_id
 
@@ -383,3 +383,14 @@ class TestOnOneCard:
 
         assert moves(plan) == ["-a/cpu/0"]
         assert fleet.memory.scales["a"].total == 1
+
+
+def test_a_profile_that_is_parked_counts_none_while_another_has_room():
+    two = [profile("big", replicas=None, priority=200), profile("small", replicas=None, priority=10)]
+    m = scaled(profiles=two, min=1)
+    wanted = wanting(m, nodes=["n1"])
+    parked = Failures(wanted.models["m"].outcomes["big"], 9, NOW - 5, "bad_flags", "")
+
+    plan = decide(wanted, Observed((node("n1"),)), structs.replace(LONG_AGO, failures={"m/big": parked}), NOW)
+
+    assert moves(plan) == ["+m/small/0"]

@@ -219,3 +219,13 @@ def test_a_count_of_a_profile_that_is_gone_is_surplus_and_stopped_last():
 
     assert moves(plan) == ["-m/a/1"]
     assert held(plan) == ["m/gone/0: it is not asked for any more, and still needed until others serve"]
+
+
+def test_what_was_told_to_drain_is_told_once_before_its_node_says_that_it_does():
+    m = model("m", cpu=1)
+    wanted, seen = wanting(m, nodes=["n1"]), Observed((node("n1", *(replica(f"m/cpu/{n}", m) for n in range(3))),))
+
+    first = decide(wanted, seen, SETTLED, NOW)
+    second = decide(wanted, seen, first.memory, NOW + 1)
+
+    assert (moves(first), moves(second)) == (["-m/cpu/1", "-m/cpu/2"], [])
