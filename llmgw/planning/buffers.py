@@ -10,7 +10,7 @@ allocator cannot give back yet.
 
 from __future__ import annotations
 
-from llmgw.planning.kv import cells
+from llmgw.planning.kv import cells, worked_tokens
 from llmgw.planning.llama_options import LlamaOptions
 from llmgw.planning.shape import ModelShape
 
@@ -37,18 +37,34 @@ def output_bytes(shape: ModelShape, options: LlamaOptions) -> int:
 def compute_bytes(shape: ModelShape, options: LlamaOptions) -> int:
     """The work space of the backend that computes everything."""
     room = cells(shape, options)
-    batch = options.ubatch
+    batch = worked_tokens(shape, options)
     attends = bool(shape.attention_layers) or not shape.causal
     looked = room.each if attends else 0
     through_window = room.windowed if shape.window else 0
     widest = per_token(shape, options)
     if options.flash_attention or not attends:
-        numbers = NUMBER * batch * widest + MASK * batch * (looked + through_window)
+        masks = MASK * batch * (looked + through_window)
+        numbers = NUMBER * batch * widest + masks
+        if attends and options.kv_type_k == options.kv_type_v == "f32":
+            numbers = max(numbers + NUMBER * batch * shape.embedding, _halved_bytes(shape, options) + masks)
     else:
         heads = max(shape.heads, default=0)
         scores = looked * heads + _attention_alone(shape)
         numbers = NUMBER * batch * (max(scores, widest) + looked) + 3 * MASK * batch * through_window
     return numbers + _rotation_bytes(shape, options) + SLACK_BYTES
+
+
+def _halved_bytes(shape: ModelShape, options: LlamaOptions) -> int:
+    """Keys and values of one layer in f16, for all tokens, and what is alive beside them.
+
+    Flash attention computes in f16, and copies a cache of f32 anew for every layer.
+    """
+    kv_heads, value = max(shape.kv_heads, default=0), shape.latent_rank or shape.value_length
+    copies = 2 * cells(shape, options).total * kv_heads * (shape.key_length + value)
+    queries = max(shape.heads, default=0) * shape.key_length
+    inputs = INPUTS - (shape.embedding >= queries)
+    beside = _attention(shape) if shape.latent_rank else 2 * queries + inputs * shape.embedding
+    return copies + NUMBER * worked_tokens(shape, options) * beside
 
 
 def _rotation_bytes(shape: ModelShape, options: LlamaOptions) -> int:
@@ -67,7 +83,7 @@ def per_token(shape: ModelShape, options: LlamaOptions) -> int:
         # Then every token of a batch has an output, and not only the last of each slot.
         blocks.append(INPUTS * shape.embedding + shape.vocabulary)
     # The states of all slots are copied in, once a batch and not once a token.
-    states = shape.state_bytes * options.parallel // (NUMBER * options.ubatch)
+    states = shape.state_bytes * options.parallel // (NUMBER * worked_tokens(shape, options))
     if shape.state_bytes:
         blocks.append(INPUTS * shape.embedding + _recurrent(shape, options) + states)
     if shape.experts:

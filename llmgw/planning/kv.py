@@ -33,15 +33,24 @@ def padded(tokens: int, to: int = CELLS) -> int:
     return -(-tokens // to) * to
 
 
+def worked_tokens(shape: ModelShape, options: LlamaOptions) -> int:
+    """The most tokens that are worked on at a time: of a model with a cache no more than it has cells."""
+    return min(options.ubatch, _total(shape, options)) if shape.causal else options.ubatch
+
+
+def _total(shape: ModelShape, options: LlamaOptions) -> int:
+    return padded(options.context or shape.context or CELLS)
+
+
 def cells(shape: ModelShape, options: LlamaOptions) -> Cells:
     """The sizes of a model's caches."""
-    total = padded(options.context or shape.context or CELLS)
+    total = _total(shape, options)
     streams = options.streams
     each = total if streams == 1 else padded(total // streams)
     windowed = each
     if shape.window and not options.swa_full:
         looked = shape.window * (options.parallel if options.kv_unified else 1)
-        windowed = min(each, padded(looked + options.ubatch))
+        windowed = min(each, padded(looked + worked_tokens(shape, options)))
     return Cells(each * streams, each, windowed, streams)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llmgw.planning.buffers import MASK, NUMBER, compute_bytes, output_bytes
 from llmgw.planning.estimate import ASKED, ENGINE, FILE_SIZE, HEADER, HOST, Estimate, Term, card, kept
-from llmgw.planning.kv import cells, kv_bytes, state_bytes
+from llmgw.planning.kv import cells, kv_bytes, state_bytes, worked_tokens
 from llmgw.planning.llama_options import LlamaOptions, checked
 from llmgw.planning.shape import ModelShape, WeightBytes
 from llmgw.planning.weights import Layout, host_experts, layout, measured, repacked_bytes
@@ -145,24 +145,25 @@ def _work(shape: ModelShape, options: LlamaOptions, placed: Layout) -> Iterator[
     )
     work = compute_bytes(shape, options)
     attention = "with" if options.flash_attention else "without"
-    why = f"a batch of {options.ubatch} at its widest place, {attention} flash attention"
+    batch = worked_tokens(shape, options)
+    why = f"a batch of {batch} at its widest place, {attention} flash attention"
     if placed.on_host:
         yield Term("compute_buffer", HOST, work, HEADER, why)
         return
     room = cells(shape, options)
-    mask = MASK * options.ubatch * room.each
+    mask = MASK * batch * room.each
     cards = len(placed.cards)
     copied = (PIPELINE_COPIES - 1) * mask if cards > 1 and options.split == "layer" else 0
     # The host prepares the inputs of every batch, and works where layers or experts stayed with it.
     stays = bool(placed.host_layers) or options.cpu_moe > 0
-    host = work if stays else NUMBER * options.ubatch * shape.embedding + mask + copied
+    host = work if stays else NUMBER * batch * shape.embedding + mask + copied
     yield Term("compute_host", HOST, host, HEADER, "inputs of a batch" if not stays else why)
     for number, layers in enumerate(placed.cards):
         extra = _unpacked(shape, options) if layers else 0
         note = why + (", and keys and values of a layer taken out of their fewer bits" if extra else "")
         if placed.output_on == number:
             # Newer builds on cards reserve a batch of likelihoods for every slot after the first.
-            extra += (options.parallel - 1) * NUMBER * options.ubatch * shape.vocabulary
+            extra += (options.parallel - 1) * NUMBER * batch * shape.vocabulary
         yield Term("compute_gpu", card(number), work + copied + extra, HEADER, note)
 
 

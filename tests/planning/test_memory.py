@@ -136,6 +136,31 @@ def test_each_kind_of_block_is_what_the_engine_reserves_for_it(model, asked, mea
 
 
 @pytest.mark.parametrize(
+    ("name", "asked", "measured"),
+    [
+        ("llama31-8b-q4k", {"context": 131_072}, 688.02),
+        ("llama31-8b-q4k", {"context": 131_072, "ubatch": 64}, 534.0),
+        ("llama31-8b-q4k", {"context": 4096}, 136.02),
+        ("gpt-oss-20b-mxfp4", {"context": 131_072}, 428.9),
+        ("dsv2-lite-q4k-mla", {"context": 131_072}, 460.01),
+        ("granite4-h-micro-q4k", {"context": 32_768}, 120.02),
+    ],
+)
+def test_a_cache_of_f32_is_copied_to_f16_for_every_layer(name, asked, measured):
+    options = LlamaOptions(kv_type_k="f32", kv_type_v="f32", **asked)
+
+    assert mib(compute_bytes(headers()[name], options)) == pytest.approx(measured, rel=0.01)
+
+
+def test_no_more_tokens_are_worked_on_than_the_cache_has_cells():
+    model = headers()["llama31-8b-q4k"]
+
+    found = [compute_bytes(model, LlamaOptions(context=200, ubatch=ubatch)) for ubatch in (256, 4096)]
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
     ("slots", "ubatch", "work", "output"), [(1, 512, 340.77, 0.6), (4, 512, 337.77, 2.38), (1, 2048, 1363.08, 0.6)]
 )
 def test_with_embeddings_every_token_of_a_batch_has_an_output(slots, ubatch, work, output):
