@@ -83,7 +83,7 @@ def _decided(wanted: Wanted, seen: Observed, memory: Memory, now: float) -> Plan
     setbacks = lastgood.waiting(setbacks, wanted, shared.held)
     memory = structs.replace(memory, waves=shared.waves)
     turns = [
-        _guarded_turn(name, wanted, fleet, setbacks, scaling, shared.held.get(name), weights.at.get(name), now)
+        _guarded_turn(name, wanted, fleet, setbacks, scaling, shared.held.get(name), now)
         for name in sorted(wanted.models.keys() | fleet.replicas.keys())
     ]
 
@@ -171,7 +171,6 @@ def _guarded_turn(
     setbacks: lastgood.Setbacks,
     scaling: Scaled,
     left: Held | None,
-    at: Container[str] | None,
     now: float,
 ) -> rollout.Turn:
     entry = wanted.models.get(name)
@@ -180,7 +179,7 @@ def _guarded_turn(
         held = Held(name, "it runs, and a file of the catalog that cannot be read may ask for it", model=name)
         return rollout.Turn(name, held=[held])
     try:
-        turn = rollout.turn(name, entry, fleet, setbacks, scaling.scales, now, left, at)
+        turn = rollout.turn(name, entry, fleet, setbacks, scaling.scales, now, left)
         turn.held += [scaling.held[name]] if name in scaling.held else []
         return turn  # noqa: TRY300 - what is added to it may fail as well
     except Exception as e:  # noqa: BLE001  one model that cannot be decided must not keep the others from it

@@ -43,6 +43,8 @@ class Need:
     why: str
     replaces: bool = False
     """Whether something serves in its place until it is there."""
+    after: tuple[str, int, str] | None = None
+    """What stops first, for this to start in its place: the id, generation and node of a replica. None: nothing."""
     attempt: int = 0
     avoid: tuple[str, ...] = ()
     """Nodes it failed on: tried last."""
@@ -56,6 +58,11 @@ class Need:
     """Of the last good form, which it comes back in. Empty: of the one that is wanted."""
     within: Domain | None = None
     """Where all of its profile's replicas are; None: anywhere."""
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Its model and profile."""
+        return self.model.name, self.profile.name
 
     @property
     def rank(self) -> tuple[int, bool]:

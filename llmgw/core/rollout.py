@@ -8,7 +8,7 @@ replica serves, does one make room in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -18,11 +18,10 @@ from llmgw.core.actions import Held, Stop
 from llmgw.core.backoff import PARKED_AFTER, parked, wait_s
 from llmgw.core.lastgood import Setbacks, form
 from llmgw.core.memory import Failures, Scale
-from llmgw.core.needs import Need
+from llmgw.core.needs import Need, Spot
 from llmgw.core.replicas import Fleet, Replica, Standing
-from llmgw.core.seats import Seats, as_asked, keeping, seats_of
+from llmgw.core.seats import Seats, as_asked, fault, keeping, seats_of, surplus, useless
 from llmgw.core.suspects import where_it_works
-from llmgw.core.unplaced import Unplaced
 from llmgw.core.wanted import WantedModel
 from llmgw_agent.protocol import Phase
 
@@ -55,7 +54,6 @@ def turn(
     scales: Mapping[str, Scale],
     now: float,
     left: Held | None = None,
-    at: Container[str] | None = None,
 ) -> Turn:
     """What is missing and what may stop, of one model.
 
@@ -67,7 +65,6 @@ def turn(
         scales: as updated in this pass, of scaled models.
         now: UTC seconds.
         left: why what runs of an earlier form is left as it is; None: it changes.
-        at: the nodes that have its weights; None: nothing has to be fetched.
     """
     result = Turn(name)
     mine = fleet.of(name)
@@ -80,7 +77,7 @@ def turn(
     lonely = [r for r in mine if r.profile not in seats]
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=keeping, reverse=True) if r.serves]
-        _missing(result, entry, seat, fleet, setbacks, now, at)
+        _missing(result, entry, seat, fleet, setbacks, now)
     _stops(result, seats, lonely, mine)
     return result
 
@@ -92,7 +89,6 @@ def _missing(
     fleet: Fleet,
     setbacks: Setbacks,
     now: float,
-    at: Container[str] | None,
 ) -> None:
     """Add what the profile is short of, as far as its failures let it be tried."""
     assert entry is not None, "seats are made from an entry"
@@ -102,12 +98,14 @@ def _missing(
         result.held.append(_left(key, entry.model.name, seat))
     serving_old, gaps = min(len(seat.old), seat.short), seat.gaps
     under_way = any(not r.serves for r in (*seat.kept, *seat.back))
-    in_place = seat.way.strategy == "in_place" or not seat.way.max_surge
-    replacing = min(serving_old, seat.way.max_surge) if not (gaps or under_way or in_place) else 0
+    # What is short and finds no place must not keep a change from what serves.
+    replacing = min(serving_old, seat.surge) if not (under_way or (known and gaps)) else 0
     # What failed before and serves now, if only on a drained node, is seen to work.
     works = any(r.serves and r.fingerprint == seat.outcome for r in (*seat.kept, *seat.old))
-    if in_place and serving_old and (not known or (works and not seat.failed)):
-        _in_place(result, seat, at)
+    like = Need(entry.sized, seat.profile, "", 0, "")
+    if seat.in_place and serving_old > len(seat.moving) and (not known or (works and not seat.failed)):
+        _in_place(result, key, seat, like, fleet)
+    _wait_for_silent(result, seat)
     if known:
         _set_back(result, key, seat, known, setbacks)
     if gaps and key in setbacks.returning:
@@ -116,16 +114,31 @@ def _missing(
     count = gaps + replacing
     if not count:
         return
+    if works and not seat.failed and not gaps:
+        known = None
     if known and (held := _not_now(key, known, where_it_works(key, known, fleet), now)):
         result.held.append(held)
+        for replica in seat.moving:
+            why = f"it is on a drained node or card, and goes on there: {held.why}"
+            result.held.append(Held(replica.id, why, next=held.next, model=result.model, stalled=held.stalled))
         return
     if known and (count > 1 or under_way):
         # One tries, so that not all of them fail again.
-        count = 0 if under_way else 1
+        gaps, replacing = (0, 0) if under_way else (min(gaps, 1), min(replacing, 1))
         result.held.append(Held(key, "the others wait until one is seen to work", model=entry.model.name))
-    why = _why(seat, replacing=bool(replacing), known=known)
-    like = Need(entry.sized, seat.profile, "", 0, why, replaces=bool(replacing))
-    _need(result, key, like, seat.failed, known, count, fleet)
+    short = replace(like, why=_why(seat, replacing=False, known=known))
+    _need(result, key, short, seat.failed, known, gaps, fleet)
+    successor = replace(like, why=_why(seat, replacing=True, known=known), replaces=True) if replacing else like
+    _need(result, key, successor, seat.failed[gaps:], known, replacing, fleet)
+
+
+def _wait_for_silent(result: Turn, seat: Seats) -> None:
+    """Say whose silence keeps what is out of date or drained from going."""
+    silent = " and ".join(r.id for r in seat.kept if r.standing is Standing.SILENT)
+    if silent and seat.short and seat.old:
+        first = max(seat.old, key=keeping)
+        why = f"it is {fault(first, seat.outcome)}, and goes on until {silent} is heard of again"
+        result.held.append(Held(first.id, why, model=result.model))
 
 
 def _set_back(result: Turn, key: str, seat: Seats, known: Failures, setbacks: Setbacks) -> None:
@@ -170,7 +183,7 @@ def _need(
 ) -> None:
     """Add so many needs, those of failed replicas first: each under its own number, or the lowest free one."""
     retried = [r.id for r in failed]
-    taken = {r.id for r in fleet.of(result.model)} - set(retried)
+    taken = {r.id for r in fleet.of(result.model)} - set(retried) | {n.id for n in result.needs}
     for _ in range(count):
         rid = retried.pop(0) if retried else _free_id(key, taken)
         taken.add(rid)
@@ -187,21 +200,54 @@ def _left(key: str, model: str, seat: Seats) -> Held:
     return Held(key, why, model=model)
 
 
-def _in_place(result: Turn, seat: Seats, at: Container[str] | None) -> None:
-    """Give up as many that serve as may be missing at a time, before their successors are there.
+def _in_place(result: Turn, key: str, seat: Seats, like: Need, fleet: Fleet) -> None:
+    """Ask for successors of as many as may be missing at a time, each in the place of one that stops first.
 
-    What it is out of service for is a start: its node has the weights before.
+    Only a file that says `in_place` gives up the last one that serves.
     """
-    missing = seat.wanted - sum(r.serves for r in (*seat.kept, *seat.old))
-    may_go = max(1, seat.way.max_unavailable) - max(0, missing)
-    for replica in sorted(seat.old, key=keeping, reverse=True)[: max(0, may_go)]:
-        if at is None or replica.node in at:
-            _stop(result, replica, "its successor starts in its place")
-            seat.old.remove(replica)
-        else:
-            result.ahead.append(replica.node)
-            why = f"it is {_fault(replica, seat.outcome)}, and stops once {replica.node} has its successor's weights"
-            result.held.append(Held(replica.id, why, model=result.model))
+    mine = fleet.of(result.model)
+    serving = sum(r.serves for r in (*seat.kept, *seat.old))
+    leaving = sum(r.leaving and r.profile == seat.profile.name for r in mine)
+    # What is short with nothing on its way may find no place at all, and is not waited for.
+    missing = max(0, seat.wanted - serving - max(0, seat.gaps - leaving))
+    may_go = max(0, max(1, seat.way.max_unavailable) - missing)
+    stale = [r for r in sorted(seat.old, key=keeping, reverse=True) if r not in seat.moving]
+    if seat.way.strategy != "in_place" and may_go:
+        others = sum(r.serves for r in mine) - 1
+        may_go = 0 if seat.way.strategy == "surge" else min(may_go, others)
+        if not may_go:
+            why = "its strategy is surge" if others else "it is the only one that serves"
+            do = "set rollout.max_surge to 1, or let it go first: `rollout.strategy: in_place`"
+            why = f"it is out of date, and stays: rollout.max_surge is 0, and {why}"
+            result.held.append(Held(stale[0].id, why, next=do, model=result.model, stalled=True))
+    for replica in stale[:may_go]:
+        why = f"takes the place of {replica.id}, which is out of date"
+        _need(result, key, replace(like, why=why, replaces=True, after=replica.key), (), None, 1, fleet)
+
+
+def go_first(result: Turn, replica: Replica, spot: Spot | None, nowhere: Held, *, lacks: bool) -> bool:
+    """Whether a replica stops for a successor in its place. If not, it is said why it goes on.
+
+    What it is out of service for is a start: the successor has a place, and its weights are there.
+
+    Args:
+        result: the model's turn.
+        replica: what stops first.
+        spot: where the successor goes then. None: nowhere.
+        nowhere: why not.
+        lacks: whether its weights have to be fetched first.
+    """
+    if spot is None:
+        why = f"{nowhere.why}, and {replica.id}, which is out of date, is not given up for it"
+        result.held.append(structs.replace(nowhere, why=why))
+    elif lacks:
+        result.ahead.append(spot.node)
+        why = f"it is out of date, and stops once {spot.node} has its successor's weights"
+        result.held.append(Held(replica.id, why, model=result.model))
+    elif replica.key not in {(s.id, s.generation, s.node) for s in result.stops}:
+        _stop(result, replica, "its successor starts in its place")
+        return True
+    return False
 
 
 def _stalled(key: str, why: str, do: str) -> Held:
@@ -232,12 +278,8 @@ def _why(seat: Seats, *, replacing: bool, known: Failures | None) -> str:
         return f"try {known.count + 1} of {PARKED_AFTER}"
     if replacing:
         first = max(seat.old, key=keeping)
-        return f"takes the place of {first.id}, which is {_fault(first, seat.outcome)}"
+        return f"takes the place of {first.id}, which is {fault(first, seat.outcome)}"
     return f"{seat.profile.name} has {len(seat.kept) + min(len(seat.old), seat.short)} of {seat.wanted}"
-
-
-def _fault(replica: Replica, outcome: str) -> str:
-    return "out of date" if replica.fingerprint not in ("", outcome) else "on a drained node or card"
 
 
 def _free_id(prefix: str, taken: set[str]) -> str:
@@ -254,9 +296,9 @@ def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine
     wanted = sum(s.wanted for s in seats.values())
     serving = sum(r.serves for r in mine)
     scaled, busy = {name: seat.scaled for name, seat in seats.items()}, set()
-    for replica, why in _useless(seats, lonely):
+    for replica, why in useless(seats, lonely):
         _stop(result, replica, why)
-    for replica, why in _surplus(seats, lonely):
+    for replica, why in surplus(seats, lonely):
         if not replica.serves:
             _stop(result, replica, why)
         elif replica.busy and scaled.get(replica.profile):
@@ -270,31 +312,6 @@ def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine
     for profile in sorted(busy):
         why = "fewer replicas are needed, and one that answers requests is not stopped"
         result.held.append(Held(f"{result.model}/{profile}", why, model=result.model))
-
-
-def _useless(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
-    for seat in seats.values():
-        for replica in sorted(seat.useless):
-            gone = "it failed, and is not tried again" if replica.phase is Phase.FAILED else "it is out of date"
-            yield replica, gone
-    for replica in lonely:
-        if replica.phase is Phase.FAILED:
-            yield replica, "it failed, and is not asked for any more"
-
-
-def _surplus(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
-    """What could go, in the order it should: over its count, replaced, and of a profile that is gone."""
-    for seat in seats.values():
-        for replica in sorted(seat.over, key=seat.order, reverse=True):
-            yield replica, f"{seat.profile.name} has more than {seat.wanted}"
-    for seat in seats.values():
-        # One that serves is enough for one that is out of date, in its own profile.
-        enough = len(seat.old) + sum(r.serves for r in seat.kept) - seat.wanted
-        for n, replica in enumerate(sorted(seat.old, key=keeping, reverse=True)):
-            if n < enough or not seat.wanted:
-                yield replica, f"it is {_fault(replica, seat.outcome)}"
-    for replica in sorted((r for r in lonely if r.holds), key=keeping, reverse=True):
-        yield replica, "it is not asked for any more"
 
 
 def _stop(result: Turn, replica: Replica, why: str) -> None:
@@ -350,37 +367,6 @@ def make_room(
     elif need.replaces and need.model.rollout.strategy == "surge":
         do = do or "free room for one more, or let it go in place: `rollout.strategy: auto`"
     result.held.append(structs.replace(nowhere, why=why, next=do, stalled=stalled))
-
-
-def no_node(need: Need, unplaced: Unplaced, gave_way: str) -> Held:
-    """Why no node will do, and what to do about it.
-
-    Args:
-        need: what was to be placed.
-        unplaced: what keeps it off each node.
-        gave_way: the model that it lost its place to; empty: it did not.
-    """
-    why, do = _why_not(need, unplaced.furthest)
-    why = f"it gave way to {gave_way}, and {why}" if gave_way else why
-    name = need.model.name
-    return Held(need.id, why, unplaced.words, do, model=name, stalled=True, reasons=unplaced.reasons)
-
-
-def _why_not(need: Need, rule: str) -> tuple[str, str]:
-    # In words that stay the same while the reason does.
-    profile, path = need.profile, need.model.source.from_
-    labels = ", ".join(f"{key}: {value}" for key, value in sorted(profile.node_selector.items()))
-    return {
-        "": ("server.yaml lists no nodes", "add one under nodes"),
-        "reports": ("no node reports", "see that an agent runs: llmgw-agent"),
-        "not drained": ("every node that reports is drained", "llmgw node undrain one"),
-        "labels": (f"no node has its labels ({labels})", "give a node these labels, or change node_selector"),
-        "engine": (f"no node has {profile.engine} for it", f"install {profile.engine} where it should run"),
-        "weights": (
-            f"no node may read {path}",
-            f'allow it where it should run: `allow = ["path:{path}"]` in the agent\'s file, or llmgw up --allow-path',
-        ),
-    }.get(rule, ("no node has room for it", ""))
 
 
 def give_way(result: Turn, replica: Replica, need: Need) -> None:

@@ -36,6 +36,8 @@ class Seats:
     """As asked, and more than `wanted`."""
     old: list[Replica] = field(default_factory=list)
     """Out of date, or on a drained node, and still serving or perhaps serving."""
+    moving: list[Replica] = field(default_factory=list)
+    """Of those, the ones on a drained node or card."""
     failed: list[Replica] = field(default_factory=list)
     """Failed as it is wanted now: each is a seat that is tried again."""
     back: list[Replica] = field(default_factory=list)
@@ -55,6 +57,16 @@ class Seats:
     def gaps(self) -> int:
         """Of those, the ones that nothing serves in place of, or is about to."""
         return max(0, self.short - len(self.old) - len(self.back))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether one that is out of date stops before its successor starts."""
+        return self.way.strategy == "in_place" or not self.way.max_surge
+
+    @property
+    def surge(self) -> int:
+        """Successors that may start beside the old ones: what leaves a drained node has one, whatever the file says."""
+        return min(len(self.moving), max(1, self.way.max_surge)) if self.in_place else self.way.max_surge
 
     @property
     def order(self) -> Callable[[Replica], tuple[object, ...]]:
@@ -156,6 +168,7 @@ def _seat(seat: Seats, mine: list[Replica], fleet: Fleet) -> Seats:
             current.append(replica)
         elif replica.phase is Phase.READY:
             seat.old.append(replica)
+            seat.moving += [replica] if drained else []
         else:
             (seat.back if comes_back else seat.useless).append(replica)
     current.sort(key=seat.order)
@@ -195,3 +208,34 @@ def _working(replica: Replica) -> tuple[bool, bool, bool, int, int, int]:
     *kept, ordinal, generation = keeping(replica)
     serves, ready, known = kept
     return serves, ready, known, -(replica.busy or 0), ordinal, generation
+
+
+def fault(replica: Replica, outcome: str) -> str:
+    """What is wrong with an old replica, in words."""
+    return "out of date" if replica.fingerprint not in ("", outcome) else "on a drained node or card"
+
+
+def useless(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+    """What goes at once, since it serves nobody, and why."""
+    for seat in seats.values():
+        for replica in sorted(seat.useless):
+            gone = "it failed, and is not tried again" if replica.phase is Phase.FAILED else "it is out of date"
+            yield replica, gone
+    for replica in lonely:
+        if replica.phase is Phase.FAILED:
+            yield replica, "it failed, and is not asked for any more"
+
+
+def surplus(seats: Mapping[str, Seats], lonely: Iterable[Replica]) -> Iterable[tuple[Replica, str]]:
+    """What could go, in the order it should: over its count, replaced, and of a profile that is gone."""
+    for seat in seats.values():
+        for replica in sorted(seat.over, key=seat.order, reverse=True):
+            yield replica, f"{seat.profile.name} has more than {seat.wanted}"
+    for seat in seats.values():
+        # One that serves is enough for one that is out of date, in its own profile.
+        enough = len(seat.old) + sum(r.serves for r in seat.kept) - seat.wanted
+        for n, replica in enumerate(sorted(seat.old, key=keeping, reverse=True)):
+            if n < enough or not seat.wanted:
+                yield replica, f"it is {fault(replica, seat.outcome)}"
+    for replica in sorted((r for r in lonely if r.holds), key=keeping, reverse=True):
+        yield replica, "it is not asked for any more"

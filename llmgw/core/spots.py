@@ -13,7 +13,8 @@ from llmgw.core.actions import Held
 from llmgw.core.artifacts import Artifacts
 from llmgw.core.fetching import Fetching
 from llmgw.core.memory import Memory, Scale
-from llmgw.core.needs import Need, Spot, shunners
+from llmgw.core.needs import Need, Spot, ask_of, shunners
+from llmgw.core.nowhere import no_node
 from llmgw.core.observed import DemandSeen
 from llmgw.core.placement import place, spot_in
 from llmgw.core.preempt import ONCE_MORE, Claims, Way
@@ -69,6 +70,8 @@ def find_spots(
     spare = frozenset(weights.kept.spare(weights.kept.unreferenced))
     rooms = Rooms(fleet, sizes=sizes, suspects=suspects, spare=spare)
     needs = list(zip([turn for turn, _ in needs], kept_within((n for _, n in needs), rooms), strict=True))
+    in_place = [(turn, need) for turn, need in needs if need.after]
+    needs = [(turn, need) for turn, need in needs if not need.after]
     found = place([n for _, n in needs], rooms)
     going = {(s.id, s.generation, s.node) for t in turns for s in t.stops}
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
@@ -87,7 +90,10 @@ def find_spots(
             turn.held.append(Held(need.id, homes.yields[need.id], model=turn.model))
         else:
             spots[need.id] = (need, spot)
-    for (model, profile), n in homes.homeless.items():
+    homes.coming |= {n.kind for _, n in needs if not n.replaces and isinstance(found[n.id], Spot)}
+    for turn, need in in_place:
+        homes.in_place(turn, need)
+    for (model, profile, _), n in homes.homeless.items():
         if n > 1:
             why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
             by_model[model].held.append(Held(f"{model}/{profile}", why, model=model))
@@ -120,15 +126,24 @@ def _within_quotas(
     quotas = Quotas(wanted, fleet)
     let, full = [], set()
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
-        kind = (turn.model, need.profile.name)
-        held = quotas.admit(need)
-        if held is None:
+        kind = (*need.kind, need.replaces)
+        after = next((r for r in fleet.of(turn.model) if r.key == need.after), None)
+        held = None if after and _no_more(need, after) else quotas.admit(need)
+        if held and after:
+            rollout.go_first(turn, after, None, held, lacks=False)
+        elif held is None:
             let.append((turn, need))
         elif kind not in full:
             full.add(kind)
             # What serves in its place counts as well, so that going in place stays within the quota.
             rollout.make_room(turn, need, held, fleet.of(turn.model), lambda _need, _gone: True, lacks)
     return let
+
+
+def _no_more(need: Need, than: Replica) -> bool:
+    """Whether a need takes no more than what stops for it, so that no quota is fuller after."""
+    claim = ask_of(need.model, need.profile).claim(1)
+    return claim.cards <= than.claim.cards and claim.memory_bytes <= than.claim.memory_bytes
 
 
 @dataclass(slots=True)
@@ -147,17 +162,36 @@ class _Homes:
     """What found a place, by replica id, less what lets another go first."""
     yields: dict[str, str] = field(default_factory=dict)
     """Why it does so, by replica id."""
-    homeless: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How many get no place in this pass, by model and profile."""
+    homeless: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    """How many get no place in this pass, by model, profile, and whether something serves in their place."""
+    coming: set[tuple[str, str]] = field(default_factory=set)
+    """Models and profiles of which something that is short has its place, now or once what stops has gone."""
 
     def find(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> None:
         """Make a place, or wait for one. What is true of one is true of all of its kind, and said once."""
-        kind = (turn.model, need.profile.name)
+        kind = (*need.kind, need.replaces)
         if self.homeless[kind]:
             self.wait(need)
             self.homeless[kind] += 1
         elif not self.make(turn, need, unplaced):
             self.homeless[kind] += 1
+
+    def in_place(self, turn: rollout.Turn, need: Need) -> None:
+        """Stop one that serves for its successor, if that has a place then: where it stops, or anywhere."""
+        if need.kind in self.coming:
+            return  # what is short and has its place counts as missing from now on
+        replica = next(r for r in self.fleet.of(turn.model) if r.key == need.after)
+        spot = spot_in(need, [*self.rooms.without([replica.key]), *self.rooms.all.values()])
+        nowhere = Held(need.id, "")
+        if spot is None:
+            unplaced = place([need], self.rooms)[need.id]
+            assert not isinstance(unplaced, Spot), "it was found not to fit"
+            nowhere = no_node(need, unplaced, "")
+        lacks = spot is not None and self.lacks(need, spot.node)
+        if rollout.go_first(turn, replica, spot, nowhere, lacks=lacks) and spot is not None:
+            # Nobody else counts on the place.
+            self.rooms.clear(replica)
+            self.rooms.take(need, spot)
 
     def make(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> bool:
         """Whether others give way to a need. If not, it is said why it has no place."""
@@ -166,7 +200,7 @@ class _Homes:
             return False
         way = None if need.replaces else self.claims.way(need)
         if way is None or need.attempt > ONCE_MORE:
-            nowhere = rollout.no_node(need, unplaced, self.gave_way.get(turn.model, ""))
+            nowhere = no_node(need, unplaced, self.gave_way.get(turn.model, ""))
             if way is not None:
                 does = "does" if len(way.replicas) == 1 else "do"
                 why = f"{way.names} {does} not give way to what failed {need.attempt} times"
@@ -186,6 +220,7 @@ class _Homes:
         spot = spot_in(need, self.leaving) or self._let_first(need)
         if spot is None:
             return False
+        self.coming.add(need.kind)
         for room in self.leaving:
             if room.name == spot.node and room is not self.rooms.all[spot.node]:
                 room.take((need.model.name, need.profile.name), spot.claim, spot.devices)
@@ -219,6 +254,7 @@ class _Homes:
 
     def _give_way(self, turn: rollout.Turn, need: Need, way: Way) -> None:
         """Stop what gives way, and let nobody else have its room."""
+        self.coming.add(need.kind)
         for replica in way.replicas:
             rollout.give_way(self.by_model[replica.model], replica, need)
             self.rooms.clear(replica)

@@ -2,10 +2,11 @@
 
 import pytest
 from fleets import NOW, SETTLED, F, R, S, held, model, moves, node, profile, replica, wanting
+from msgspec import structs
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
-from llmgw_agent.protocol import Dossier
+from llmgw_agent.protocol import Action, Dossier
 
 OLD = {"fingerprint": "of the last commit"}
 
@@ -251,7 +252,7 @@ def test_in_place_one_that_failed_before_it_served_moves_off_a_drained_node_all_
 
     plan = decide(wanting(of, nodes=nodes), seen, SETTLED, NOW)
 
-    assert moves(plan) == ["-m/cpu/0"]
+    assert moves(plan) == ["+m/cpu/1"]
 
 
 def test_by_surge_nothing_goes_in_place_and_what_would_help_is_said():
@@ -301,3 +302,136 @@ def test_room_in_place_waits_for_what_is_under_way_in_another_profile():
     assert moves(plan) == []
     assert held(plan) == ["m/a/2: no node has room for it; m/a/1 makes some once the others are ready"]
     assert not plan.held[0].stalled
+
+
+DRAINED = {"name": "n1", "address": "10.0.0.1", "drained": True}
+WITHOUT_SURGE = [{"strategy": strategy, "max_surge": 0} for strategy in ("auto", "surge")]
+
+
+@pytest.mark.parametrize("rollout", [*WITHOUT_SURGE, {"strategy": "auto"}, {"strategy": "surge"}])
+@pytest.mark.parametrize("nodes", [["n1"], [DRAINED], [DRAINED, {**DRAINED, "name": "n2"}]])
+@pytest.mark.parametrize("fingerprint", ["old", None])
+def test_the_last_one_that_serves_is_never_given_up_first_unless_the_file_says_in_place(rollout, nodes, fingerprint):
+    of = model(cpu=1, rollout=rollout)
+    fields = {"fingerprint": fingerprint} if fingerprint else {}
+    names = [n if isinstance(n, str) else n["name"] for n in nodes]
+    on = [node(name, *([replica("m/cpu/0", of, **fields)] if name == "n1" else []), memory_gib=1) for name in names]
+
+    plan = decide(wanting(of, nodes=nodes), Observed(tuple(on)), SETTLED, NOW)
+
+    as_asked = fingerprint is None and nodes == ["n1"]
+    assert moves(plan) == []
+    assert bool(plan.held) is not as_asked
+
+
+@pytest.mark.parametrize(
+    ("rollout", "count", "said"),
+    [
+        pytest.param(WITHOUT_SURGE[0], 1, "it is the only one that serves", id="auto, the only one"),
+        pytest.param(WITHOUT_SURGE[1], 1, "it is the only one that serves", id="surge, the only one"),
+        pytest.param(WITHOUT_SURGE[1], 2, "its strategy is surge", id="surge, one of two"),
+    ],
+)
+def test_without_surge_what_stays_is_said_with_what_would_let_it_go(rollout, count, said):
+    plan = changed(model(cpu=count, rollout=rollout), *[R] * count)
+
+    assert moves(plan) == []
+    assert plan.held[0].why == f"it is out of date, and stays: rollout.max_surge is 0, and {said}"
+    assert plan.held[0].next == "set rollout.max_surge to 1, or let it go first: `rollout.strategy: in_place`"
+
+
+IN_PLACE = {"strategy": "in_place"}
+
+
+@pytest.mark.parametrize("strategy", [IN_PLACE, {"max_surge": 0}, {"strategy": "in_place", "max_unavailable": 3}])
+@pytest.mark.parametrize(
+    ("fields", "server", "why"),
+    [
+        pytest.param({"engine_version": "b99999"}, {}, "no node has llamacpp for it", id="no engine of that version"),
+        pytest.param({"memory_gib": 5000}, {}, "no node has room for it", id="more memory than any has"),
+        pytest.param({"node_selector": {"x": "y"}}, {}, "no node has its labels (x: y)", id="labels that none has"),
+        pytest.param(
+            {"memory_gib": 3},
+            {"policy": {"quotas": [{"owner": "us", "memory_gib": 3}]}},
+            "the quota of the models of us is full",
+            id="more than a quota allows",
+        ),
+    ],
+)
+def test_in_place_none_stops_for_a_successor_that_has_nowhere_to_go(strategy, fields, server, why):
+    of = model(profiles=[profile(replicas=2, **fields)], rollout=strategy, owner="us")
+    running = [replica(f"m/cpu/{n}", of, **OLD) for n in range(2)]
+
+    plan = decide(wanting(of, nodes=["n1"], **server), Observed((node("n1", *running),)), SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert f"m/cpu/2: {why}, and m/cpu/1, which is out of date, is not given up for it" in held(plan)
+
+
+@pytest.mark.parametrize("rollout", [IN_PLACE, *WITHOUT_SURGE, {"strategy": "keep"}])
+def test_what_is_on_a_drained_node_starts_elsewhere_before_it_stops_whatever_is_said_of_changes(rollout):
+    of = model(cpu=1, rollout=rollout)
+    seen = Observed((node("n1", replica("m/cpu/0", of)), node("n2")))
+
+    plan = decide(wanting(of, nodes=[DRAINED, "n2"]), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["+m/cpu/1"]
+
+
+def test_what_is_on_the_only_card_that_is_taken_out_stays_until_there_is_another():
+    of = model(gpu=1, rollout=IN_PLACE)
+    seen = Observed((node("n1", replica("m/gpu/0", of, devices=("GPU-0",)), cards=1),))
+    out = {"name": "n1", "address": "10.0.0.1", "cards_out": ["GPU-0"]}
+
+    plan = decide(wanting(of, nodes=[out]), seen, SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert plan.held
+
+
+@pytest.mark.parametrize("rollout", [{}, IN_PLACE, {"max_surge": 0}])
+def test_one_that_finds_no_place_keeps_no_change_from_the_others(rollout):
+    # Three are asked for, a node with two cards is left, and the fix has to reach what serves there.
+    of = model(gpu=3, rollout=rollout)
+    there, memory, fewest = [replica(f"m/gpu/{n}", of, devices=(f"GPU-{n}",), **OLD) for n in range(2)], SETTLED, 2
+
+    for turn in range(12):
+        now = NOW + 60 * turn
+        plan = decide(wanting(of, nodes=["n1"]), Observed((node("n1", *there, cards=2),)), memory, now)
+        stay = tuple(p for p in plan.placements if p.action is not Action.DRAIN)
+        known = {(r.id, r.generation): r for r in there}
+        memory = structs.replace(plan.memory, placements=stay)
+        there = [
+            known.get((p.id, p.generation))
+            or replica(p.id, of, generation=p.generation, devices=p.devices, fingerprint=p.fingerprint)
+            for p in stay
+        ]
+        fewest = min(fewest, len(there))
+
+    assert (fewest, len(there)) == (1, 2)
+    assert all(r.fingerprint != "old" for r in there)
+    assert [h.why for h in plan.held] == ["no node has room for it"]
+
+
+def test_one_that_waits_for_a_silent_node_is_said():
+    of = model(cpu=2)
+    on = (node("n1", replica("m/cpu/0", of, **OLD)), node("n2", replica("m/cpu/1", of), age_s=100.0), node("n3"))
+
+    plan = decide(wanting(of, nodes=["n1", "n2", "n3"]), Observed(on), SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert held(plan) == ["m/cpu/0: it is out of date, and goes on until m/cpu/1 is heard of again"]
+
+
+@pytest.mark.parametrize("rollout", [{}, IN_PLACE])
+@pytest.mark.parametrize("fields", [{}, OLD])
+def test_that_a_drained_node_is_not_emptied_for_a_form_that_fails_is_said(rollout, fields):
+    of = model(cpu=1, rollout=rollout)
+    on = (node("n1", replica("m/cpu/0", of, **fields)), node("n2", replica("m/cpu/1", of, F, attempts=5)))
+
+    plan = decide(wanting(of, nodes=[DRAINED, "n2"]), Observed(on), SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert any(
+        h.startswith("m/cpu/0: it is on a drained node or card, and goes on there: it is park") for h in held(plan)
+    )
