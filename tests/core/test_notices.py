@@ -62,6 +62,15 @@ def test_each_receiver_is_told_of_its_kinds_and_its_owners_models_and_of_what_is
     assert [(n.receiver, n.subject) for n in sent] == [("a", "node n1"), ("b", "node n1")]
 
 
+def test_whoever_was_told_of_the_beginning_is_told_of_the_end() -> None:
+    r = Receivers({"name": "a", "for": 0, "on": ["node_silent"]}, {"name": "b", "for": 0, "on": ["parked"]})
+    _, memory = due("lab", r.receivers, (SILENT,), r.owners, {}, 5)
+
+    sent, _ = due("lab", r.receivers, (), r.owners, memory, 65)
+
+    assert [(n.receiver, n.state, n.since) for n in sent] == [("a", "over", 5)]
+
+
 def test_a_receiver_that_is_taken_out_is_told_nothing_more() -> None:
     r = Receivers({"for": 0})
     r.at(0, SILENT)

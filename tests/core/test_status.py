@@ -261,3 +261,12 @@ def test_why_a_profile_has_no_node_is_a_table_in_the_status_that_makes_no_commit
     ]
     assert shortage.detail.endswith("it would fit on n1 with 0.5 GiB less memory")
     assert looked(0.5).digest == looked(0.75).digest
+
+
+def test_what_nothing_refers_to_says_since_when():
+    of = model("m", cpu=1, source={"from": "https://h.example/m.gguf", "version": "1"})
+    used, unused = (Holding(name, "1", HoldingState.PRESENT) for name in ("m", "old"))
+
+    found = said([of], Observed((node("n1"),), MirrorSeen((used, unused))), mirror=MIRROR)
+
+    assert {h.name: h.unreferenced_since for h in found.mirror.holdings} == {"m": None, "old": int(NOW)}
