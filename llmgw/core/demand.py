@@ -108,6 +108,7 @@ def _decided(
         on_demand=not least,
         active=asked.average.active,
         waiting=asked.average.waiting,
+        answering=load.in_flight,
         at=now,
         unserved_since=_unserved(before, load, mine, now),
     )

@@ -87,6 +87,8 @@ class Scale(Struct, frozen=True, omit_defaults=True):
     """Requests at the same time, over the window that figures are averaged over."""
     waiting: float = 0.0
     """Of those, the ones that wait."""
+    answering: int = 0
+    """Requests that are answered now: some replica works, even where no node says which."""
     at: float = 0.0
     """When these were last brought up to date."""
 

@@ -78,7 +78,7 @@ def turn(
     for seat in seats.values():
         result.old[seat.profile.name] = [r for r in sorted(seat.old, key=keeping, reverse=True) if r.serves]
         _missing(result, entry, seat, fleet, setbacks, now)
-    _stops(result, seats, lonely, mine)
+    _stops(result, seats, lonely, mine, scales[name].answering if name in scales else 0)
     return result
 
 
@@ -291,8 +291,12 @@ def _free_id(prefix: str, taken: set[str]) -> str:
     return rid
 
 
-def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine: tuple[Replica, ...]) -> None:
+def _stops(
+    result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine: tuple[Replica, ...], answering: int
+) -> None:
     """Stop what is over, as long as enough others serve; say what has to wait."""
+    # Requests that no replica is known to answer are answered by one of which it is not known.
+    unexplained = answering > sum(r.busy or 0 for r in mine)
     wanted = sum(s.wanted for s in seats.values())
     serving = sum(r.serves for r in mine)
     scaled, busy = {name: seat.scaled for name, seat in seats.items()}, set()
@@ -301,7 +305,7 @@ def _stops(result: Turn, seats: Mapping[str, Seats], lonely: list[Replica], mine
     for replica, why in surplus(seats, lonely):
         if not replica.serves:
             _stop(result, replica, why)
-        elif replica.busy and scaled.get(replica.profile):
+        elif (replica.busy or (replica.busy is None and unexplained)) and scaled.get(replica.profile):
             busy.add(replica.profile)
         elif serving > wanted:
             serving -= 1

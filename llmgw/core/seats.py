@@ -207,7 +207,9 @@ def _working(replica: Replica) -> tuple[bool, bool, bool, int, int, int]:
     """The same, and of those that serve the one that works least goes first."""
     *kept, ordinal, generation = keeping(replica)
     serves, ready, known = kept
-    return serves, ready, known, -(replica.busy or 0), ordinal, generation
+    # Of one that does not say it is not known: it comes after those that idle, and before those that work.
+    works = 1 if replica.busy is None else 2 * replica.busy
+    return serves, ready, known, -works, ordinal, generation
 
 
 def fault(replica: Replica, outcome: str) -> str:

@@ -41,7 +41,7 @@ class Asked:
         self.now += after_s
         by_name = {m.name: m for m in self.models}
         reports = [
-            replica(rid, by_name[split_id(rid)[0]], self.phase, generation=g, busy=self.busy.get(rid), claim=claim)
+            replica(rid, by_name[split_id(rid)[0]], self.phase, generation=g, busy=self.busy.get(rid, 0), claim=claim)
             for (rid, g), claim in self.running.items()
         ]
         seen = Observed(
@@ -243,6 +243,27 @@ def test_while_all_work_none_is_stopped_and_that_is_said():
 
     assert moves(plan) == []
     assert held(plan) == ["m/cpu: fewer replicas are needed, and one that answers requests is not stopped"]
+
+
+@pytest.mark.parametrize(
+    ("busy", "in_flight", "goes"),
+    [
+        pytest.param({"m/cpu/0": None, "m/cpu/1": None}, 1, [], id="either may answer it"),
+        pytest.param({"m/cpu/0": None, "m/cpu/1": None}, 0, ["-m/cpu/1"], id="nobody is answered"),
+        pytest.param({"m/cpu/0": None, "m/cpu/1": 1}, 1, ["-m/cpu/0"], id="the other one answers it"),
+        pytest.param({"m/cpu/0": None, "m/cpu/1": 0}, 1, ["-m/cpu/1"], id="one is known to idle"),
+        pytest.param({"m/cpu/0": 0, "m/cpu/1": None}, 1, ["-m/cpu/0"], id="the other one is known to idle"),
+        pytest.param({"m/cpu/0": None, "m/cpu/1": 1}, 2, [], id="the other one answers one of two"),
+    ],
+)
+def test_one_of_which_it_is_not_known_whether_it_works_is_stopped_only_if_all_requests_are_accounted_for(
+    busy, in_flight, goes
+):
+    fleet = Asked(scaled(min=1, down_delay=0))
+    fleet.look(m=Load(in_flight=4))
+
+    fleet.busy = busy
+    assert moves(fleet.look(10, m=Load(in_flight=in_flight))) == goes
 
 
 def test_the_highest_priority_is_filled_first_and_what_has_no_room_there_goes_on_to_the_next():
