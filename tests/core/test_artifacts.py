@@ -61,6 +61,7 @@ def test_a_passing_failure_is_tried_again_later_each_time():
 
     assert moves(first) == ["fetch m/1"]
     assert first.actions[0].retry
+    assert first.actions[0].why.startswith("try 2, after: the source did not answer")
     assert moves(soon) == []
     assert moves(later) == ["fetch m/1"]
 

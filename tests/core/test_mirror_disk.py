@@ -62,7 +62,7 @@ def since(**ages):
 def test_what_would_leave_less_than_the_reserve_is_not_asked_for_and_the_amount_is_said():
     fits, short = run(asking("m"), free_gb=15), run(asking("m"), free_gb=14)
 
-    assert moves(fits) == ["fetch m/1"]
+    assert [a.why for a in fits.actions] == ["the catalog asks for it"]
     assert moves(short) == []
     assert said(short) == [
         "m: the mirror's disk has no room for its weights (1.0 GB short, of 5.0 GB; 10.0 GB stay free); "
@@ -170,3 +170,13 @@ def test_what_the_mirror_found_to_be_too_large_is_tried_again_once_there_is_room
 @pytest.mark.parametrize("free_gb", [None, 10**6])
 def test_a_disk_that_is_not_known_keeps_nothing_off(free_gb):
     assert moves(run(asking("m"), free_gb=free_gb)) == ["fetch m/1"]
+
+
+def test_what_is_released_for_one_is_not_released_for_the_next_as_well():
+    two = run(asking("a", "b", size_gb=5), kept("old", 5), kept("older", 5), free_gb=10, release_for_fetch=True)
+
+    assert moves(two) == ["remove old/1", "remove older/1"]
+    assert [h.why for h in two.held] == [
+        "it waits until the mirror has removed old/1, which makes room for it",
+        "it waits until the mirror has removed older/1, which makes room for it",
+    ]
