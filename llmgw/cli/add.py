@@ -126,7 +126,7 @@ def _draft(picked: Picked, wish: Wish, server: Server | None) -> Draft:
         "name": wish.name,
         **({"description": wish.description} if wish.description else {}),
         **({"license": license_} if (license_ := _license(found.license, server)) else {}),
-        **({} if shape.causal else {"kind": "embedding"}),
+        **({} if shape.answers else {"kind": "embedding"}),
         "source": dict(picked.source),
     }
     bare = Draft(fields, engine, wish.replicas, shape, lock=None)  # type: ignore[arg-type]

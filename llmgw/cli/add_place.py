@@ -109,15 +109,16 @@ def _on_cpus(draft: Draft, about: Free, wanted: int, context: int | None, ways: 
     rate, basis = draft.cpu_speed(host)
     tps = f", at {speed(rate)} ({basis})" if rate else ""
     if rate and rate < VERY_SLOW_TPS:
-        # Very slow is refused by `llmgw validate`, unless the file says that it is meant.
         if not cpu:
             raise Refused(
                 f"{draft.fields['name']} was not added to CPUs",
                 why=f"it would answer with {speed(rate)} ({basis}): {reply(rate)}",
                 do="add one with fewer bits or fewer active weights, or have it all the same: --cpu",
             )
-        profile["min_tps"] = int(rate * 10) / 10 or round(rate * 0.9, 4)
-        notes["min_tps"] = f"very slow, and meant: {reply(rate)}"
+        if host is not None and host.memory_gbs is not None:
+            # `llmgw validate` refuses what was measured to be very slow, unless the file says that it is meant.
+            profile["min_tps"] = int(rate * 10) / 10 or round(rate * 0.9, 4)
+            notes["min_tps"] = f"very slow, and meant: {reply(rate)}"
     takes = f"{gib:g} GiB of memory and {count(cores, 'core')}"
     what = f"{_runs(draft)} on CPUs, with a context of {most} tokens, {takes}{tps}."
     if not about.known:

@@ -15,6 +15,7 @@ from llmgw.planning.learned import Margin
 from llmgw.planning.shape import ModelShape
 from llmgw.planning.speed import reply, said
 from llmgw.planning.way import State, Way
+from llmgw.planning.ways import NO_REPLIES
 from llmgw.units import GIB, MIB, show_duration
 
 SHOWN = 12
@@ -125,7 +126,8 @@ def _ways(ways: Sequence[Way], how: str) -> Iterator[str]:
 
 
 def _row(way: Way, *, several: bool) -> tuple[str, ...]:
-    speed = said(way.tps) if way.tps is not None else "not known"
+    unsaid = NO_REPLIES if way.speed_basis == NO_REPLIES else "not known"
+    speed = said(way.tps) if way.tps is not None else unsaid
     loads = f", loads in {show_duration(way.load_s)}" if way.load_s is not None else ""
     of = f"{way.free_machines} of {way.machines}" if way.fits else "none"
     named = f": {', '.join(way.names[:3])}{', …' if len(way.names) > 3 else ''}" if way.fits and way.names else ""

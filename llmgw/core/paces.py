@@ -61,7 +61,7 @@ def files_of(model: Model, lock: Lock | None) -> Files | None:
     except OperatorError:
         # Facts that a later version wrote.
         return None
-    return Files(model.name, shape, lock.total_bytes) if shape.known and shape.causal else None
+    return Files(model.name, shape, lock.total_bytes) if shape.known and shape.answers else None
 
 
 def pace_of(model: Model, profile: Profile, lock: Lock | None, machines: Iterable[Machine]) -> Pace | None:
@@ -71,20 +71,21 @@ def pace_of(model: Model, profile: Profile, lock: Lock | None, machines: Iterabl
         model: whose profile it is.
         profile: as it is run.
         lock: what its source was found to be.
-        machines: of the fleet, those that its labels allow. One that has not measured its memory is taken to
-            have the least that servers have.
+        machines: of the fleet, those that its labels allow. Where the host's memory has a part in it and one of
+            them has not measured that, nothing is known: a guess refuses nobody.
     """
     files = files_of(model, lock)
     if files is None or profile.engine == "command" or model.kind == "embedding":
         return None
     options = options_of(model, profile) if profile.engine == "llamacpp" else LlamaOptions()
-    memory, fleet = (profile.memory_gib or 0) * GIB, list(machines)
-    able = [m for m in fleet if m.memory_bytes >= memory]
+    memory = (profile.memory_gib or 0) * GIB
+    able = [m for m in machines if m.memory_bytes >= memory]
+    on_host = profile.gpu is None or profile.gpu_layers is not None or bool(profile.cpu_moe)
+    if on_host and any(m.memory_gbs is None for m in able):
+        return None
     if profile.gpu is None:
         cores = profile.threads or profile.cpu_cores or 0
-        # Where no machine is known there may be one, of which nothing is known.
-        hosts: list[Machine | None] = [*able] if fleet else [None]
-        paces = [speed_of(files, profile.engine, CPU, options, host, cpu_cores=cores) for host in hosts]
+        paces = [speed_of(files, profile.engine, CPU, options, host, cpu_cores=cores) for host in able]
     else:
         gpu = profile.gpu
         paces = [

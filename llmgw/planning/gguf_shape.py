@@ -136,6 +136,7 @@ def _shape(
         expert_feed_forward=_expert_width(keys, feed_forward),
         shared_feed_forward=_shared_width(keys),
         causal=causal,
+        answers=causal and keys.whole("pooling_type") <= 0,
         file_type=file_type,
         parts=header.parts,
         weights=weights,

@@ -35,6 +35,8 @@ UNSCALED_ROPES = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn",
 """With these the length that is written is already the stretched one."""
 DEFAULT_LENGTH = 2048
 """What vLLM takes where a config says none."""
+WITHOUT_ANSWERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+"""How classes are called that give vectors or ranks, and no text."""
 LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "recurrent", "conv"})
 WINDOWED = frozenset({"sliding_attention", "chunked_attention", "local", "sliding"})
 
@@ -87,6 +89,7 @@ def shape_of_config(config: Mapping[str, Any], *, weight_bytes: int | None = Non
         quantization=method,
         file_type=kind,
         dtype=keys.text("dtype") or keys.text("torch_dtype"),
+        answers=not keys.first_text("architectures").endswith(WITHOUT_ANSWERS),
         weights=weights,
     )
     if not layers or not width:

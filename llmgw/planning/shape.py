@@ -96,6 +96,8 @@ class ModelShape:
     shared_feed_forward: int = 0
     causal: bool = True
     """False: it reads both ways, keeps nothing and gives embeddings."""
+    answers: bool = True
+    """False: it gives vectors or ranks, so no speed of a reply is told of it."""
     file_type: str = ""
     """The quantisation of most of it: Q4_K_M, BF16, fp8."""
     dtype: str = ""

@@ -41,6 +41,8 @@ MOST_CARDS = 16
 """Of one machine, that a model is tried on."""
 
 
+NO_REPLIES = "gives no replies"
+"""What is said in place of a speed of a model that gives vectors or ranks."""
 RUNS = "runs like it"
 """What a speed rests on once some were measured."""
 
@@ -245,7 +247,7 @@ def speed_of(
     cpu_cores: int = 0,
     runs: Sequence[Run] = (),
 ) -> tuple[float | None, str]:
-    """Tokens a second of one reply, and what that rests on.
+    """Tokens a second of one reply, and what that rests on. None: it gives none, or nothing is known of its speed.
 
     Args:
         files: of the model.
@@ -256,6 +258,8 @@ def speed_of(
         cpu_cores: that the engine is given of it; 0: half of them.
         runs: that it is corrected by.
     """
+    if options.embeddings or not files.shape.answers:
+        return None, NO_REPLIES
     like = _about(files, engine, place, machine)
     rate, host = CPU_SHARE * ASSUMED_GBS, f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
     if machine is not None and machine.memory_gbs is not None:

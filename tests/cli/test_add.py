@@ -7,6 +7,7 @@ from hashlib import sha256
 
 import fleets
 import pytest
+from msgspec import structs
 
 from fakes.gguf_bytes import LLAMA, gguf_header, safetensors_header
 from fakes.hub import TOKEN, Answer, Sized
@@ -561,8 +562,32 @@ def test_what_would_be_very_slow_on_cpus_is_added_to_them_on_purpose_only(desk, 
     assert desk.clean()
 
     assert desk.run("model", "add", REPO, "--name", "m", "--context", "4096", "--cpu")[0] == Exit.DONE
-    assert "min_tps: 1.3" in desk.text("catalog/m.yaml")
+    assert "min_tps" not in desk.text("catalog/m.yaml"), "nobody has measured these nodes"
     assert run(["validate", str(desk.root)]) == Exit.DONE
+
+
+def test_what_was_measured_to_be_very_slow_is_written_as_meant(desk, seen, hub):
+    hub.put(REPO, {"m.gguf": Sized(gguf_header(BIG), 20_000_000_000)})
+    has = fleets.node("n1", cards=0, memory_gib=64)
+    seen(structs.replace(has, inventory=structs.replace(has.inventory, memory_gbs=40.0)))
+
+    assert desk.run("model", "add", REPO, "--name", "m", "--context", "4096", "--cpu")[0] == Exit.DONE
+    assert "min_tps: 1.3" in desk.text("catalog/m.yaml")
+
+
+@pytest.mark.parametrize(("keys", "architecture"), [({"qwen3.pooling_type": 3}, "qwen3"), ({}, "bert")])
+def test_a_model_that_gives_no_replies_is_judged_by_no_speed(desk, seen, hub, keys, architecture):
+    renamed = {name.replace("llama", architecture): value for name, value in BIG.items()}
+    header = gguf_header(renamed | keys | {"general.architecture": architecture})
+    hub.put(REPO, {"m.gguf": Sized(header, 20_000_000_000)})
+    seen(fleets.node("n1", cards=0, memory_gib=64))
+
+    code, out, err = desk.run("model", "add", REPO, "--name", "m", "--context", "4096")
+
+    assert (code, err) == (Exit.DONE, "")
+    assert "tok/s" not in out
+    assert "kind: embedding" in desk.text("catalog/m.yaml")
+    assert "min_tps" not in desk.text("catalog/m.yaml")
 
 
 def test_cards_are_called_as_the_fleet_calls_them(desk, seen, hub):

@@ -47,18 +47,24 @@ def measured(name: str, gbs: float | None, core: float | None = None):
     return structs.replace(has, inventory=structs.replace(has.inventory, memory_gbs=gbs, memory_core_gbs=core))
 
 
+@pytest.fixture
+def slow():
+    """Nodes whose memory was measured to be as slow as servers have it."""
+    return [measured("n1", 40.0), measured("n2", 40.0)]
+
+
 def told(catalog: Catalog) -> list[str]:
     return [f"{p.where}: {p.what}: {p.why}" for p in catalog.problems]
 
 
-def test_a_cpu_profile_that_would_be_very_slow_is_refused_with_what_was_assumed():
-    found = paced(catalog())
+def test_a_cpu_profile_that_would_be_very_slow_is_refused_with_what_was_measured(slow):
+    found = paced(catalog(), slow)
 
     assert found.models == ()
     assert found.frozen == ("m",)
     assert told(found) == [
-        "catalog/m.yaml:5:5: profile cpu would be too slow: ~0.6 tok/s, very slow is predicted (memory assumed to give "
-        "40 GB/s), so that a reply of 500 tokens takes about 13 minutes; a CPU profile is not under 5 unless its "
+        "catalog/m.yaml:5:5: profile cpu would be too slow: ~0.6 tok/s, very slow is predicted (memory measured on "
+        "n2), so that a reply of 500 tokens takes about 13 minutes; a CPU profile is not under 5 unless its "
         "`min_tps` says that it may be"
     ]
     assert "if it is meant, write `min_tps: 0.6` in the profile" in found.problems[0].do
@@ -78,15 +84,25 @@ def test_a_cpu_profile_that_would_be_very_slow_is_refused_with_what_was_assumed(
         pytest.param(EIGHT_B, "    min_tps: 1\n", "policy: {min_tps: 2}\n", False, id="both are reached"),
     ],
 )
-def test_the_floor_is_the_profile_s_the_fleet_s_or_5(size, profile, server, refused):
-    assert bool(paced(catalog(size, profile, server)).problems) == refused
+def test_the_floor_is_the_profile_s_the_fleet_s_or_5(size, profile, server, refused, slow):
+    assert bool(paced(catalog(size, profile, server), slow).problems) == refused
 
 
-def test_no_less_than_the_fleet_s_floor_is_proposed():
-    found = paced(catalog(server="policy: {min_tps: 3}\n"))
+def test_no_less_than_the_fleet_s_floor_is_proposed(slow):
+    found = paced(catalog(server="policy: {min_tps: 3}\n"), slow)
 
     assert "`policy.min_tps` of server.yaml is 3" in found.problems[0].why
     assert "if it is meant" not in found.problems[0].do
+
+
+@pytest.mark.parametrize("profile", ["", "    min_tps: 1\n"])
+@pytest.mark.parametrize(
+    "nodes",
+    [[], [measured("n1", None)], [measured("n1", 12.0), measured("n2", None)]],
+    ids=["no node", "not measured", "one of two not measured"],
+)
+def test_what_nobody_has_measured_is_not_refused(profile, nodes):
+    assert paced(catalog(profile=profile), nodes).problems == ()
 
 
 def test_what_the_nodes_measured_counts_and_the_quickest_of_them():
@@ -116,6 +132,7 @@ def test_few_cores_read_less_than_all():
         pytest.param({}, id="no lock"),
         pytest.param({"m": lock(None, **FACTS)}, id="no size"),
         pytest.param({"m": lock(SEVENTY_B)}, id="no facts"),
+        pytest.param({"m": lock(SEVENTY_B, **FACTS, answers=False)}, id="it gives no replies"),
         pytest.param({"m": lock(SEVENTY_B, architecture="brand-new")}, id="unknown architecture"),
         pytest.param({"m": lock(SEVENTY_B, **FACTS | {"heads": [1]})}, id="facts of a later version"),
     ],
@@ -134,8 +151,8 @@ def test_a_profile_on_cards_has_no_floor_of_its_own():
     assert paced(replace(read, locks={"m": lock(SEVENTY_B, **FACTS)})).problems == ()
 
 
-def test_what_runs_as_it_is_written_is_not_judged_again():
+def test_what_runs_as_it_is_written_is_not_judged_again(slow):
     before = judge(catalog(), commit="a" * 40, committed_at=0, last=None)
 
     assert paced(catalog(), [measured("n1", 12.0, 12.0)], before).problems == ()
-    assert paced(catalog(profile="    priority: 3\n"), [], before).problems
+    assert paced(catalog(profile="    priority: 3\n"), slow, before).problems

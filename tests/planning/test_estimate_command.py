@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from headers import write_header
+from headers import LLAMA, write_header
 
 from bench.fidelity.points import DATA
 from llmgw.cli.demo import model_file
@@ -205,3 +205,14 @@ def test_all_parts_of_a_set_are_weighed(tmp_path, capsys):
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     assert run(["estimate", first]) == 4
     assert "1 of its 2 parts" in capsys.readouterr().err
+
+
+def test_of_what_gives_no_replies_no_speed_is_told(tmp_path, capsys):
+    write_header(tmp_path / "m.gguf", {**LLAMA, "pooling_type": 3})
+
+    for words in ([str(tmp_path / "m.gguf")], [QWEN3, "--embeddings"]):
+        assert run(["estimate", *words, "--size", "10GiB"]) == 0
+
+        said = capsys.readouterr().out
+        assert "gives no replies" in said
+        assert "tok/s" not in said
