@@ -22,8 +22,14 @@ INPUTS = 5
 SLACK_BYTES = 40 << 10
 """Positions, indices and rounding: 10 to 100 KiB were measured."""
 
-EXTRA_RESIDUAL = frozenset({"granite", "granitemoe", "granitehybrid", "minicpm", "llama4"})
+EXTRA_RESIDUAL = frozenset(
+    {"granite", "granitemoe", "granitehybrid", "minicpm", "llama4", "cohere2", "cohere2moe", "command-r"}
+)
 """These scale the residual, or have two parts to add to it, and so keep a sixth vector."""
+GEMMA3N_STREAMS = 5
+"""Of gemma3n four residuals are alive at a time, and what is predicted of one."""
+GEMMA3N_PER_LAYER = 2 * 256
+"""And a vector of every layer for each token, twice: as it is read, and as layers take it."""
 
 
 def output_bytes(shape: ModelShape, options: LlamaOptions) -> int:
@@ -41,7 +47,8 @@ def compute_bytes(shape: ModelShape, options: LlamaOptions) -> int:
     attends = bool(shape.attention_layers) or not shape.causal
     looked = room.each if attends else 0
     through_window = room.windowed if shape.window else 0
-    widest = per_token(shape, options)
+    streams = _streams(shape)
+    widest = per_token(shape, options) + streams
     if options.flash_attention or not attends:
         masks = MASK * batch * (looked + through_window)
         numbers = NUMBER * batch * widest + masks
@@ -49,7 +56,7 @@ def compute_bytes(shape: ModelShape, options: LlamaOptions) -> int:
             numbers = max(numbers + NUMBER * batch * shape.embedding, _halved_bytes(shape, options) + masks)
     else:
         heads = max(shape.heads, default=0)
-        scores = looked * heads + _attention_alone(shape)
+        scores = looked * heads + _attention_alone(shape) + streams
         numbers = NUMBER * batch * (max(scores, widest) + looked) + 3 * MASK * batch * through_window
     return numbers + _rotation_bytes(shape, options) + SLACK_BYTES
 
@@ -74,6 +81,13 @@ def _rotation_bytes(shape: ModelShape, options: LlamaOptions) -> int:
     return (1 + bool(shape.window)) * NUMBER * shape.key_length**2
 
 
+def _streams(shape: ModelShape) -> int:
+    """Of a model with several residuals, those that are alive beside any block."""
+    if shape.architecture != "gemma3n":
+        return 0
+    return GEMMA3N_STREAMS * shape.embedding + GEMMA3N_PER_LAYER * shape.layers
+
+
 def per_token(shape: ModelShape, options: LlamaOptions) -> int:
     """Numbers alive at the widest place, for each token of a batch. States are counted in."""
     residual = INPUTS + (shape.architecture in EXTRA_RESIDUAL)
@@ -84,12 +98,26 @@ def per_token(shape: ModelShape, options: LlamaOptions) -> int:
         blocks.append(INPUTS * shape.embedding + shape.vocabulary)
     # The states of all slots are copied in, once a batch and not once a token.
     states = shape.state_bytes * options.parallel // (NUMBER * worked_tokens(shape, options))
+    states += _states_again(shape, options)
     if shape.state_bytes:
         blocks.append(INPUTS * shape.embedding + _recurrent(shape, options) + states)
     if shape.experts:
         # The experts behind a delta net are laid out before its states are given back.
         blocks.append(residual * shape.embedding + _experts(shape) + (states if shape.delta_heads else 0))
     return max(blocks)
+
+
+DELTA_PLACES = 4
+"""A gated delta net frees so many times the place that other recurrent layers do."""
+
+
+def _states_again(shape: ModelShape, options: LlamaOptions) -> int:
+    """A second copy of the states of all slots but one, where no place that a batch freed is large enough for it."""
+    batch = worked_tokens(shape, options)
+    freed = batch * (DELTA_PLACES if shape.delta_heads else 1)
+    if options.parallel * shape.state_size <= freed:
+        return 0
+    return (options.parallel - 1) * shape.state_size * shape.state_width // batch
 
 
 def _attention(shape: ModelShape) -> int:

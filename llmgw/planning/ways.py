@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count as counting
 
 from llmgw.planning import learned
+from llmgw.planning.architectures import architecture
 from llmgw.planning.cards import Card
 from llmgw.planning.claim import rounded
 from llmgw.planning.fit import Short
@@ -260,6 +261,8 @@ def speed_of(
     """
     if options.embeddings or not files.shape.answers:
         return None, NO_REPLIES
+    if not files.shape.known and architecture(files.shape.architecture) is None and files.shape.format == "gguf":
+        return None, "unknown architecture"
     like = _about(files, engine, place, machine)
     rate, host = CPU_SHARE * ASSUMED_GBS, f"memory assumed to give {ASSUMED_GBS:.0f} GB/s"
     if machine is not None and machine.memory_gbs is not None:

@@ -54,11 +54,15 @@ def layout(shape: ModelShape, options: LlamaOptions, free: tuple[int, ...]) -> L
 
 
 def measured(shape: ModelShape, file_bytes: int) -> WeightBytes:
-    """The weights by part: as the header lists them, or spread over the figures of the shape."""
-    if shape.weights is not None and len(shape.weights.layers) == shape.layers:
-        return shape.weights
+    """The weights by part: as the header lists them, or spread over the figures of the shape.
+
+    A header that lists less than half of its file is not believed.
+    """
     if not shape.known:
         return WeightBytes(total=file_bytes)
+    listed = shape.weights
+    if listed is not None and len(listed.layers) == shape.layers and 2 * listed.total >= file_bytes:
+        return listed
     table = shape.vocabulary * shape.embedding
     by_layer = [0] * shape.layers
     by_experts = [0] * shape.layers

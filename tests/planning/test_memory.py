@@ -106,6 +106,27 @@ MAMBA2 = shape(
     state_width=5120,
     state_heads=80,
 )
+COHERE2 = shape(
+    architecture="cohere2",
+    embedding=2048,
+    feed_forward=(6144,) * 8,
+    heads=(16,) * 8,
+    kv_heads=(4,) * 8,
+    window=4096,
+    windowed=(True, True, True, False) * 2,
+)
+GEMMA3N = shape(
+    architecture="gemma3n",
+    layers=30,
+    embedding=2048,
+    feed_forward=(6144,) * 30,
+    heads=(8,) * 30,
+    kv_heads=(2,) * 20 + (0,) * 10,
+    key_length=256,
+    value_length=256,
+    window=512,
+    windowed=(True, True, True, True, False) * 6,
+)
 MOE = shape(feed_forward=(0,) * 4, heads=(8,) * 4, kv_heads=(4,) * 4, key_length=64, value_length=64, experts=64)
 
 
@@ -125,6 +146,12 @@ MOE = shape(feed_forward=(0,) * 4, heads=(8,) * 4, kv_heads=(4,) * 4, key_length
         pytest.param(DEEPSEEK_V3, {"flash_attention": False, "context": 32_768}, 8662.01, id="its scores"),
         pytest.param(MAMBA2, {}, 79.23, id="recurrent"),
         pytest.param(MAMBA2, {"parallel": 4, "context": 16_384}, 86.91, id="recurrent, four slots"),
+        pytest.param(MAMBA2, {"parallel": 8, "context": 4096}, 114.66, id="recurrent, eight slots"),
+        pytest.param(MAMBA2, {"parallel": 8, "context": 4096, "ubatch": 64}, 47.58, id="its states, a small batch"),
+        pytest.param(MAMBA2, {"parallel": 4, "context": 2048, "ubatch": 128}, 36.91, id="four slots, a small batch"),
+        pytest.param(COHERE2, {}, 68.03, id="attention beside the dense part"),
+        pytest.param(GEMMA3N, {}, 111.03, id="four residuals"),
+        pytest.param(GEMMA3N, {"ubatch": 64}, 13.85, id="four residuals, a small batch"),
         pytest.param(MAMBA2, {"ubatch": 2048}, 309.22, id="recurrent, a large batch"),
     ],
 )
@@ -353,3 +380,12 @@ def test_every_published_shape_has_its_own_weights_to_half_a_percent():
 
 def test_what_ran_fits_and_what_was_out_of_memory_does_not():
     assert [line for line in fit_lines() if not line.ok] == []
+
+
+def test_a_header_that_lists_a_thousandth_of_its_file_is_not_believed():
+    model = headers()["llama31-8b-q4k"]
+    small = replace(model, weights=replace(model.weights, total=1_000_000, layers=(1,) * 32))
+
+    found = estimate(small, 5 * GIB, LlamaOptions(context=4096), free=(24 * GIB,))
+
+    assert sum(t.bytes for t in found.terms if t.term == "weights_gpu0") > 4 * GIB
