@@ -38,6 +38,10 @@ DEFAULT_LENGTH = 2048
 WITHOUT_ANSWERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 """How classes are called that give vectors or ranks, and no text."""
 LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "recurrent", "conv"})
+PERIODS = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
+"""Each so-manieth layer looks at everything, of configs that say neither this nor the kind of each layer."""
+ALL_WINDOWED = frozenset({"mistral", "mixtral", "phi3", "starcoder2"})
+"""Models of which every layer looks through the window."""
 WINDOWED = frozenset({"sliding_attention", "chunked_attention", "local", "sliding"})
 
 
@@ -92,10 +96,11 @@ def shape_of_config(config: Mapping[str, Any], *, weight_bytes: int | None = Non
         answers=not keys.first_text("architectures").endswith(WITHOUT_ANSWERS),
         weights=weights,
     )
-    if not layers or not width:
-        return base
     if layers > MOST_LAYERS:
         raise _unreadable("config.json", f"it says it has {layers} layers")
+    if not layers or not width or not (heads or any(_layer_kinds(keys, layers)[0])):
+        # Without these nothing can be said of its cache: its size alone counts.
+        return base
     latent, rope = keys.whole("kv_lora_rank"), keys.whole("qk_rope_head_dim")
     head = keys.whole(*HEAD_LENGTHS) or (width // heads if heads else 0)
     recurrent, windowed = _layer_kinds(keys, layers)
@@ -233,8 +238,12 @@ def _layer_kinds(keys: _Keys, layers: int) -> tuple[tuple[bool, ...], tuple[bool
     recurrent = tuple((n + 1) % period != 0 for n in range(layers)) if period else ()
     if keys.value("use_sliding_window") is False or not keys.whole("sliding_window"):
         return recurrent, (False,) * layers
-    period = keys.whole("sliding_window_pattern")
-    return recurrent, tuple(not period or (n + 1) % period != 0 for n in range(layers))
+    kind = keys.text("model_type")
+    period = keys.whole("sliding_window_pattern") or PERIODS.get(kind, 0)
+    if not period:
+        # Where nothing says which layers look through it, all of them keep everything.
+        return recurrent, (kind in ALL_WINDOWED,) * layers
+    return recurrent, tuple((n + 1) % period != 0 for n in range(layers))
 
 
 def _dense(keys: _Keys, layers: int, width: int) -> tuple[int, ...]:

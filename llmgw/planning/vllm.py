@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from llmgw.planning.cards import Card
 from llmgw.planning.estimate import ENGINE, FILE_SIZE, HEADER, Estimate, Term, card, kept
+from llmgw.planning.memory import UNKNOWN_BYTES, UNKNOWN_FACTOR
 from llmgw.planning.shape import ModelShape
 from llmgw.units import GIB, MIB
 
@@ -96,7 +97,13 @@ def token_bytes(shape: ModelShape, options: VllmOptions, layer: int) -> int:
 
 
 def request_bytes(shape: ModelShape, options: VllmOptions, *, context: int, batch_tokens: int) -> int:
-    """What one request of full length takes, on one card: without so much the engine does not start."""
+    """What one request of full length takes, on one card: without so much the engine does not start.
+
+    Of an unknown shape it is what `llama.cpp` is given beside such a file: half as much again, and 2 GiB.
+    """
+    if not shape.known:
+        held = shape.weights.total if shape.weights else 0
+        return (round(held * (UNKNOWN_FACTOR - 1)) + UNKNOWN_BYTES) // options.cards
     size = 0
     for layer, heads in enumerate(shape.kv_heads):
         if heads:
@@ -188,8 +195,8 @@ def needs(shape: ModelShape, weight_bytes: int, options: VllmOptions, *, on_cpu:
         (
             "kv_cache",
             (each - states) * requests,
-            HEADER,
-            f"{pages}, {requests} times",
+            HEADER if shape.known else FILE_SIZE,
+            f"{pages}, {requests} times" if shape.known else "half as much as its files and 2 GiB, a request",
         ),
         ("recurrent_state", states * requests, HEADER, f"{shape.state_bytes} bytes a layer and request"),
         ("compute_buffer" if on_cpu else "compute_gpu", work_bytes(shape, options, tokens, requests), ENGINE, batch),
@@ -200,7 +207,8 @@ def needs(shape: ModelShape, weight_bytes: int, options: VllmOptions, *, on_cpu:
     places = ["host"] if on_cpu else [card(n) for n in range(options.cards)]
     terms = [Term(name, where, size, basis, why) for where in places for name, size, basis, why in fixed]
     terms.append(Term("engine", "host", HOST_BYTES * options.cards, ENGINE, "a process for each card"))
-    return Estimate(shape.architecture, context, requests, kept(terms))
+    unknown = f"unknown shape of {shape.architecture[:64]!r}, by the file's size only: its config does not say enough"
+    return Estimate(shape.architecture, context, requests, kept(terms), () if shape.known else (unknown,))
 
 
 def work_bytes(shape: ModelShape, options: VllmOptions, tokens: int, requests: int) -> int:

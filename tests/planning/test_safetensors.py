@@ -8,6 +8,8 @@ import pytest
 from llmgw.errors import Refused
 from llmgw.planning.safetensors import index_files, plain_json, read_file_header, shape_of_config, total_size
 from llmgw.planning.source import Bytes
+from llmgw.planning.vllm import VllmOptions, needs
+from llmgw.units import GIB
 
 QWEN3_30B = {
     "model_type": "qwen3_moe",
@@ -74,6 +76,27 @@ def test_windows_and_states_are_read_by_layer():
     assert shape.kv_heads == (0, 4, 4, 4)
     assert shape.windowed == (False, False, True, False)
     assert shape.state_bytes * 36 / 2**20 == pytest.approx(75.38, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "windowed"), [("gemma2", 24), ("gemma3_text", 40), ("mistral", 48), ("made-tomorrow", 0)]
+)
+def test_where_a_config_does_not_say_which_layers_have_the_window_no_cache_is_said_too_small(kind, windowed):
+    shape = shape_of_config({**QWEN3_30B, "model_type": kind, "sliding_window": 1024})
+
+    assert sum(shape.windowed) == windowed
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "num_attention_heads"])
+@pytest.mark.parametrize("value", [None, "32", [32]], ids=["missing", "a text", "a list"])
+def test_a_config_without_what_its_cache_follows_from_is_taken_by_its_size(key, value):
+    shape = shape_of_config({**QWEN3_30B, key: value}, weight_bytes=10 * GIB)
+
+    found = needs(shape, 10 * GIB, VllmOptions(), on_cpu=True)
+
+    assert not shape.known
+    assert found.host_bytes >= 17 * GIB
+    assert "by the file's size only" in found.notes[0]
 
 
 def test_a_window_that_is_switched_off_is_none():
