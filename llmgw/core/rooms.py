@@ -306,9 +306,12 @@ class Rooms:
         for other in self._sharing.get(replica.node, ()):
             other.store(disk)
         # An agent that does not say which cards: the last ones, since the first are given first.
-        for _ in range(replica.claim.cards - len(replica.devices)):
-            if uuids := next((u for u in room.free.values() if u), None):
+        left = replica.claim.cards - len(replica.devices)
+        # A node may claim more cards than there are: then none is left.
+        for uuids in room.free.values():
+            while uuids and left > 0:
                 uuids.pop()
+                left -= 1
 
 
 def _disk(need: Need) -> Disk:

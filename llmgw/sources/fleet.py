@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -237,6 +238,10 @@ def _check(report: Report) -> None:
             raise ValueError(f"{replica.id}, generation {replica.generation}, is in it twice")
         seen.add(one)
         counts += [replica.generation, replica.attempts]
+        if replica.claim is not None:
+            counts += [replica.claim.cards, replica.claim.cpu_cores]
+        if replica.version and not re.fullmatch(r"[^/\s]{1,64}/[^/\s]{1,64}", replica.version):
+            raise ValueError(f"{replica.id} is of the version {replica.version[:80]!r}, which is no name/version")
     if any(not 0 <= count < LARGEST_COUNT for count in counts):
         raise ValueError("an epoch, a generation or a count in it is larger than any can be")
 

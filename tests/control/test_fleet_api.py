@@ -20,6 +20,7 @@ from llmgw.sources.fleet import Reports
 from llmgw_agent.protocol import (
     PROTOCOL,
     SILENT_AFTER_S,
+    Claim,
     Orders,
     Phase,
     ReplicaReport,
@@ -128,6 +129,18 @@ async def test_an_agent_without_news_sends_the_digest_of_what_it_said_last(tmp_p
             id="one replica twice",
         ),
         pytest.param(
+            Report("n1", "boot", replicas=(structs.replace(FAILED, version="no-slash"),), versions=()),
+            422,
+            "this report cannot be read",
+            id="a version that is none",
+        ),
+        pytest.param(
+            Report("n1", "boot", replicas=(structs.replace(FAILED, claim=Claim(1, 1, 2**62)),), versions=()),
+            422,
+            "this report cannot be read",
+            id="more cards than any machine has",
+        ),
+        pytest.param(
             Report("n1", "boot", versions=()),
             409,
             "the whole report is needed",
@@ -172,12 +185,15 @@ async def test_what_a_report_leaves_out_is_as_it_was_said_before(tmp_path):
     async with a_control(tmp_path, files={"m": a_model()}) as site:
         node = site.node()
         await until(lambda: _has(node, 1))
-        await node.call(node.report())
+        # Nothing new is said to it, so that its answer comes late.
+        told = asyncio.create_task(node.call())
+        await until(lambda: _live(site.client("operator", "ana"), "ready"))
         left_out = structs.replace(node.report(), inventory=UNSET, replicas=UNSET, versions=UNSET, agent_version="2")
         waiting = asyncio.create_task(site.node().call(left_out))
         live = await until(lambda: _live_of_version(site.client("operator", "ana"), "2"))
         site.push(other=a_model("other"))
         orders = await until(node.obey)
+        told.cancel()
         waiting.cancel()
 
     (seen,) = live.observed.nodes

@@ -5,7 +5,7 @@ from fleets import L40S, LLAMACPP, NOW, SETTLED, R, card, held, model, moves, no
 
 from llmgw.core.decide import decide
 from llmgw.core.observed import Observed
-from llmgw_agent.protocol import InstalledEngine
+from llmgw_agent.protocol import Claim, InstalledEngine
 
 EMBEDDED = (InstalledEngine("llamacpp", "2026.10", build="embedded", accelerators=("cpu",)),)
 
@@ -216,3 +216,13 @@ def test_a_drained_node_is_among_those_that_do_not_do():
     assert moves(plan) == []
     (reasons,) = (h.reasons for h in plan.held if h.reasons)
     assert [(r.rule, [n.node for n in r.nearest]) for r in reasons] == [("not drained", ["n1"]), ("memory", ["n2"])]
+
+
+def test_a_replica_that_claims_more_cards_than_there_are_takes_what_there_is_and_ends_no_pass():
+    m = model("m", profiles=[profile(gpu={"class": L40S}, replicas=2)])
+    huge = replica("m/cpu/0", m, claim=Claim(1 << 30, 1, 2**40))
+    seen = Observed((node("n1", huge, cards=2), node("n2", cards=2)))
+
+    plan = decide(wanting(m, nodes=["n1", "n2"]), seen, SETTLED, NOW)
+
+    assert {p.id: p.node for p in plan.placements} == {"m/cpu/0": "n1", "m/cpu/1": "n2"}
