@@ -35,8 +35,9 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp
 demo: $(VENV)/demo.stamp
 	@$(BIN)/llmgw demo $(if $(ONCE),--once)
 
+# A file is one worker's, so that what its tests share is made once; tests/conftest.py says which begin.
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The same as in `make test`, for a minute: whatever a repository holds, only problems come out.
 fuzz: $(VENV)/test.stamp

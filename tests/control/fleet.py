@@ -148,7 +148,7 @@ class Node:
                     *key,
                     Phase.FAILED if fails else Phase.READY,
                     attempts=order.attempt + fails,
-                    dossier=Dossier("exited", "it ended with 1") if fails else None,
+                    dossier=Dossier("out_of_memory", "it took more memory than there is") if fails else None,
                     fingerprint=order.fingerprint,
                     port=7500 + self.starts,
                     key="engine-secret",

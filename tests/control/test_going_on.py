@@ -316,7 +316,7 @@ async def test_a_report_that_does_not_come_is_not_waited_for_for_ever(tmp_path, 
         head = b"POST /agent/v1/report HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer node-n1\r\n"
         writer.write(head + b"Content-Length: 100\r\n\r\n{")
         async with asyncio.timeout(20):
-            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
         writer.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -88,10 +89,11 @@ async def test_control_serves_them_to_whoever_has_an_operators_key(tmp_path: Pat
         client = site.client("operator", "ana")
 
         async def ready() -> bool:
-            await n1.obey()
             answer = await client.call("GET", "/metrics")
             found = numbers(answer.body)
             return found.get("llmgw_replicas_ready") == {("m", "cpu"): 1.0} and "llmgw_commit_age_seconds" in found
 
+        serving = asyncio.create_task(n1.serve())
         await until(ready)
+        serving.cancel()
         assert (await n1.client.call("GET", "/metrics")).status == 403
