@@ -122,15 +122,18 @@ def run(arguments: list[str]) -> int:
 
 def _app(arguments: list[str]) -> typer.Typer:
     words = tuple(a for a in arguments if not a.startswith("-"))
+    called = {path: command for path, command in COMMANDS.items() if words[: len(path)] == path}
+    # One that is called is made alone: to make all of them, for a list that nobody sees, takes as long as many run.
+    shown = called or COMMANDS
     app = _typer("Runs language models on your own machines from a git repository.")
     app.callback(invoke_without_command=True)(_version)
-    groups = {name: _typer(text) for name, text in GROUPS.items()}
+    firsts = {path[0] for path in shown}
+    groups = {name: _typer(text) for name, text in GROUPS.items() if name in firsts}
     for name, group in groups.items():
         app.add_typer(group, name=name)
-    for path, command in COMMANDS.items():
-        called = words[: len(path)] == path
-        function = _load(command) if called else _listed
-        (groups[path[0]] if len(path) > 1 else app).command(path[-1], help=None if called else command.help)(function)
+    for path, command in shown.items():
+        function, text = (_load(command), None) if called else (_listed, command.help)
+        (groups[path[0]] if len(path) > 1 else app).command(path[-1], help=text)(function)
     return app
 
 
