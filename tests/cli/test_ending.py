@@ -117,7 +117,7 @@ def test_a_key_that_nobody_saw_is_said_to_be_lost():
     ("words", "code"),
     [
         pytest.param(["plan", "--out", "{repo}/none/x", "--repo", "{repo}"], Exit.REFUSED, id="no such folder"),
-        pytest.param(["plan", "--out", "/dev/full", "--repo", "{repo}"], Exit.PROBLEM, id="a full disk"),
+        pytest.param(["plan", "--out", "/dev/full", "--repo", "{repo}"], Exit.REFUSED, id="a full disk"),
         pytest.param(["up", "{repo}", "--state", "/proc/x"], Exit.REFUSED, id="a state where nothing can be made"),
         pytest.param(["up", "{repo}", "--state", "{repo}/HEAD"], Exit.REFUSED, id="a state that is a file"),
         pytest.param(["up", "{repo}", "--state", "/dev/full"], Exit.REFUSED, id="a state that is a device"),
