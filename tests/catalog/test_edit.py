@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from copy import deepcopy
+from functools import cache
 
 import pytest
 import yaml
@@ -46,13 +47,19 @@ def asked(data, way, new):
     return whole
 
 
-def span(data, way):
-    """Where a scalar is, as the slow parser in Python says it: another one than the editor uses."""
+@cache
+def composed(data):
+    """A file as the slow parser in Python reads it: another one than the editor uses."""
     text = data.decode().removeprefix("\ufeff").replace("\t", " ")  # that parser knows no tabs
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def span(data, way):
+    """Where a scalar is."""
+    node = composed(data)
     for step in way:
         node = node.value[step] if isinstance(step, int) else next(v for k, v in node.value if k.value == step)
-    before = len(data.decode()) - len(text)
+    before = data.decode().startswith("\ufeff")
     return node.start_mark.index + before, node.end_mark.index + before
 
 
@@ -190,8 +197,7 @@ def test_each_key_can_be_taken_out_and_the_others_stay(data):
 
 def whole_span(data, way):
     """Where a value is, with its key."""
-    text = data.decode().removeprefix("\ufeff").replace("\t", " ")  # that parser knows no tabs
-    node, start = yaml.compose(text, Loader=yaml.SafeLoader), 0
+    node, start = composed(data), 0
     for step in way:
         if isinstance(step, int):
             node = node.value[step]
