@@ -19,7 +19,6 @@ from llmgw.cli.plan import based_on, foresee, last_trailers
 from llmgw.cli.plan_text import plan_text
 from llmgw.cli.seen import CONTROL, look
 from llmgw.errors import Exit, OperatorError
-from llmgw.net.http import Client
 from llmgw.net.key import read_key
 from llmgw.sources.git import open_source
 from llmgw.sources.quarantine import NOTHING, copy_with
@@ -107,6 +106,9 @@ def _refuse(why: str) -> None:
 
 
 async def _call(environ: Mapping[str, str]) -> None:
+    # Who only judges a push calls nobody, and does not wait for what HTTP takes to import.
+    from llmgw.net.http import Client
+
     where = environ.get(CONTROL)
     if not where or not environ.get(SECRET_FILE):
         raise OperatorError(
