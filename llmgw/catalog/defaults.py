@@ -25,7 +25,6 @@ def _partial(kind: type[Strict], title: str, text: str, *, without: Container[st
             fields[name] = (field.annotation, _optional(field))
     made = create_model(title.title().replace(" ", ""), __base__=Strict, __doc__=text, **fields, **more)
     made.model_config = ConfigDict(**{**Strict.model_config, "title": title})
-    made.model_rebuild(force=True)
     return made
 
 
