@@ -149,7 +149,7 @@ def test_what_is_no_file_is_said_in_words_that_can_be_printed(fleet, capsys):
 
 
 @pytest.mark.parametrize("there", [(), (".git",)])
-def test_a_new_fleet_is_valid_as_it_stands_to_us_and_to_an_editor(tmp_path, capsys, there):
+def test_a_new_fleet_is_valid_as_it_stands_to_us_and_to_an_editor(tmp_path, capsys, monkeypatch, there):
     for name in there:
         (tmp_path / "new" / name).mkdir(parents=True)
 
@@ -158,7 +158,8 @@ def test_a_new_fleet_is_valid_as_it_stands_to_us_and_to_an_editor(tmp_path, caps
 
     assert ("git -C" in said) == (not there)
     assert validate(tmp_path / "new", capsys) == (Exit.DONE, "no problems: 1 model, 1 node, 0 keys\n")
-    assert drift(tmp_path / "new" / "schema") == []
+    monkeypatch.chdir(tmp_path / "new")
+    assert drift(Path("schema")) == []
     settings = json.loads((tmp_path / "new" / ".vscode" / "settings.json").read_text())
     assert all((tmp_path / "new" / file).is_file() for file in settings["yaml.schemas"])
 

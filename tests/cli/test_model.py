@@ -34,7 +34,7 @@ def test_a_count_is_changed_and_nothing_else_of_the_file_is(copy):
         f"{plan_of(out)}\n"
         "written and not committed: git commit -m 'coder: replicas gpu 7' -- catalog/coder.yaml\n"
     )
-    assert "~ coder  gpu 2 to 7, slow 1\n" in plan_of(out)
+    assert "~ coder  gpu 2 to 7, slow 1" in plan_of(out)
 
 
 def plan_of(out):
