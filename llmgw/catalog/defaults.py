@@ -25,6 +25,7 @@ def _partial(kind: type[Strict], title: str, text: str, *, without: Container[st
             fields[name] = (field.annotation, _optional(field))
     made = create_model(title.title().replace(" ", ""), __base__=Strict, __doc__=text, **fields, **more)
     made.model_config = ConfigDict(**{**Strict.model_config, "title": title})
+    made.fields_of = kind
     return made
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -12,11 +15,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
 )
 from pydantic import Strict as Exactly
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from llmgw import units
 from llmgw.catalog.forms import (
@@ -47,10 +53,35 @@ an A100 of 80 GB has 80 GiB, 7.4 % more. Cards that differ in size differ by mor
 class Strict(BaseModel):
     """A value of the catalog: frozen, and a key it does not know is an error."""
 
-    # The docstring below a field is its text in the schema, in the reference and in problems.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+    fields_of: ClassVar[type[Strict] | None] = None
+    """The type that has the texts of its fields, where it was made from another."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema, where the docstring below a field is its text: in the reference and in problems too."""
+        # pydantic can do this, for every type as it is loaded: a third of what loading the catalog took.
+        made = handler(core)
+        properties = handler.resolve_ref_schema(made)["properties"]
+        for name, text in _texts(cls.fields_of or cls).items():
+            if field := cls.model_fields.get(name):
+                properties[field.alias or name].setdefault("description", text)
+        return made
+
+
+def _texts(kind: type[Strict]) -> dict[str, str]:
+    """The docstrings below the fields of a type, by the field's name."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__[: kind.__mro__.index(Strict)]):
+        # A class is not indented where it stands, at the top of a module.
+        match ast.parse(inspect.getsource(owner)).body:
+            case [ast.ClassDef(body=body)]:
+                for pair in pairwise(body):
+                    match pair:
+                        case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                            found[name] = inspect.cleandoc(text)
+    return found
 
 
 def whole(value: object) -> object:
