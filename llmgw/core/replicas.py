@@ -205,7 +205,12 @@ def _vanished(placement: Placement, node: NodeSeen) -> bool:
     A drain that was obeyed has ended; a start that was obeyed and is not
     reported was lost with the agent's disk, and is decided again.
     """
-    return placement.seq > 0 and node.age_s is not None and node.obeyed >= (placement.epoch, placement.seq)
+    if node.age_s is None:
+        return False
+    if not placement.seq:
+        # No orders carry what is only imagined, as in a plan: what stops there has ended once it is not seen.
+        return placement.action is _DRAIN
+    return node.obeyed >= (placement.epoch, placement.seq)
 
 
 def _seen(

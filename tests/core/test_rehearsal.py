@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fleets import NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
+from fleets import L40S, NOW, SETTLED, R, fleet, model, node, profile, replica, wanting
 
 from llmgw.core.observed import Observed
 from llmgw.core.rehearsal import Rehearsal, rehearse
@@ -103,3 +103,28 @@ def test_a_plan_goes_on_to_the_end_of_a_change_that_is_shared_however_long_the_o
     assert ended.settled
     assert ended.held == ()
     assert [len(step.actions) for step in ended.steps] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("class_", ["standard", "opportunistic"])
+def test_what_stops_leaves_its_room_in_a_plan_as_it_does_where_engines_run(class_):
+    card = [profile("gpu", gpu={"class": L40S}, replicas=1)]
+    a, b = model("a", profiles=card), model("b", profiles=card, **{"class": class_})
+    seen = Observed((node("n1", replica("a/gpu/0", a, devices=("GPU-0",)), cards=1),))
+
+    end = course(wanting(b, nodes=["n1"]), seen, SETTLED, NOW)
+
+    assert [[(type(x).__name__, x.id) for x in s.actions] for s in end.steps] == [
+        [("Stop", "a/gpu/0")],
+        [("Start", "b/gpu/0")],
+    ]
+    assert (end.settled, end.held) == (True, ())
+
+
+def test_a_change_in_place_comes_to_its_end_in_a_plan():
+    m = model(profiles=[profile("gpu", gpu={"class": L40S}, replicas=2)], rollout={"strategy": "in_place"})
+    old = [replica(f"m/gpu/{n}", m, devices=(f"GPU-{n}",), fingerprint="old") for n in range(2)]
+
+    end = course(wanting(m, nodes=["n1"]), Observed((node("n1", *old, cards=2),)), SETTLED, NOW)
+
+    assert [r.fingerprint != "old" for n in end.end.nodes for r in n.replicas] == [True, True]
+    assert (end.settled, end.held) == (True, ())
