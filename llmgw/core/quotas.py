@@ -9,7 +9,7 @@ from llmgw.catalog.model import Model
 from llmgw.catalog.policy import Quota
 from llmgw.core.actions import Held
 from llmgw.core.needs import Need, ask_of
-from llmgw.core.replicas import Fleet, Standing
+from llmgw.core.replicas import Fleet, Replica, Standing
 from llmgw.core.wanted import Wanted
 from llmgw.units import GIB, show_gib
 from llmgw_agent.protocol import Phase
@@ -27,12 +27,12 @@ class _Used:
         """Whether a model is one of those it is for."""
         return self.quota.owner in (None, model.owner) and self.quota.class_ in (None, model.class_)
 
-    def over(self, more: Counter[str]) -> str:
-        """What would be too much with so much more: words, or empty."""
+    def over(self, more: Counter[str], less: Counter[str]) -> str:
+        """What would be too much with so much more, and so much less: words, or empty."""
         quota, has = self.quota, self.has
         memory = None if quota.memory_gib is None else round(quota.memory_gib * GIB)
         for what, most in (("cards", quota.cards), ("memory", memory), ("replicas", quota.replicas)):
-            if most is not None and has[what] + more[what] > most:
+            if most is not None and has[what] - less[what] + more[what] > most:
                 if what == "memory":
                     return f"{show_gib(has[what])} of {show_gib(most)} are taken, and it takes {show_gib(more[what])}"
                 return f"{has[what]} of {most} {what} are taken, and it takes {more[what]}"
@@ -58,24 +58,48 @@ class Quotas:
             entry = wanted.models.get(name)
             mine = [used for used in self._used if entry and used.covers(entry.model)]
             for replica in replicas if mine else ():
-                # What is on a node that is past its grace is replaced elsewhere, and takes nothing twice.
-                if replica.phase is not Phase.FAILED and replica.standing is not Standing.LOST:
-                    taken = Counter(cards=replica.claim.cards, memory=replica.claim.memory_bytes, replicas=1)
-                    for used in mine:
-                        used.has += taken
+                for used in mine:
+                    used.has += _taken(replica)
 
-    def admit(self, need: Need) -> Held | None:
-        """Let a need through and count it, or say whose quota keeps it out."""
-        mine = [used for used in self._used if used.covers(need.model)]
-        if not mine:
-            return None
-        claim = ask_of(need.model, need.profile).claim(1)
-        more = Counter(cards=claim.cards, memory=claim.memory_bytes, replicas=1)
-        for used in mine:
-            if over := used.over(more):
+    def admit(self, need: Need, after: Replica | None = None) -> Held | None:
+        """Let a need through and count it, or say whose quota keeps it out.
+
+        Args:
+            need: what is missing.
+            after: a replica of its model that goes first. It still counts, and only what is more is counted as well.
+        """
+        held = self.full(need, after)
+        if held is None:
+            more = _asked(need) - (_taken(after) if after else Counter())
+            for used in self._of(need):
+                used.has += more
+        return held
+
+    def full(self, need: Need, after: Replica | None = None) -> Held | None:
+        """Whose quota keeps a need out, even once a replica of its model has gone. None: nobody's."""
+        for used in self._of(need):
+            if over := used.over(_asked(need), _taken(after) if after else Counter()):
                 why = f"the quota of {used.whose} is full"
                 do = "raise it under policy.quotas, or stop something of theirs"
                 return Held(need.id, why, over, do, model=need.model.name, stalled=True)
-        for used in mine:
-            used.has += more
         return None
+
+    def release(self, need: Need) -> None:
+        """Count one no more that was let through."""
+        for used in self._of(need):
+            used.has.subtract(_asked(need))
+
+    def _of(self, need: Need) -> list[_Used]:
+        return [used for used in self._used if used.covers(need.model)]
+
+
+def _asked(need: Need) -> Counter[str]:
+    claim = ask_of(need.model, need.profile).claim(1)
+    return Counter(cards=claim.cards, memory=claim.memory_bytes, replicas=1)
+
+
+def _taken(replica: Replica) -> Counter[str]:
+    # What is on a node that is past its grace is replaced elsewhere, and takes nothing twice.
+    if replica.phase is Phase.FAILED or replica.standing is Standing.LOST:
+        return Counter()
+    return Counter(cards=replica.claim.cards, memory=replica.claim.memory_bytes, replicas=1)

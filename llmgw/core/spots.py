@@ -13,7 +13,7 @@ from llmgw.core.actions import Held
 from llmgw.core.artifacts import Artifacts
 from llmgw.core.fetching import Fetching
 from llmgw.core.memory import Memory, Scale
-from llmgw.core.needs import Need, Spot, ask_of, shunners
+from llmgw.core.needs import Need, Spot, shunners
 from llmgw.core.nowhere import no_node
 from llmgw.core.observed import DemandSeen
 from llmgw.core.placement import place, spot_in
@@ -27,6 +27,9 @@ from llmgw.core.within import kept_within
 
 Spots = dict[str, tuple[Need, Spot]]
 """What is placed, by replica id."""
+
+Asking = tuple[rollout.Turn, Need]
+"""A need, and the turn of its model."""
 
 
 def find_spots(
@@ -65,7 +68,8 @@ def find_spots(
         at = None if need.fingerprint else weights.at[need.model.name]
         return at is not None and node not in at
 
-    needs = _within_quotas(needs, wanted, fleet, lacks)
+    quotas = Quotas(wanted, fleet)
+    needs, full = _within_quotas(needs, quotas, fleet)
     sizes = weights.sizes
     spare = frozenset(weights.kept.spare(weights.kept.unreferenced))
     rooms = Rooms(fleet, sizes=sizes, suspects=suspects, spare=spare)
@@ -77,8 +81,14 @@ def find_spots(
     leaving = rooms.without(r.key for rs in fleet.replicas.values() for r in rs if r.leaving or r.key in going)
     by_model = {t.model: t for t in turns}
     claims = Claims(wanted, fleet, rooms, memory.scales, demand.loads, sizes, now)
+    if full:
+        homeless = [n for _, n in needs if not isinstance(found[n.id], Spot)]
+        late, full = _let_late(full, quotas, [n for n in homeless if not _may_have_one(n, leaving, claims)])
+        late = list(zip([turn for turn, _ in late], kept_within((n for _, n in late), rooms), strict=True))
+        found |= place([n for _, n in late], rooms)
+        needs += late
     placed = {n.id: (n, spot) for _, n in needs if isinstance(spot := found[n.id], Spot)}
-    homes = _Homes(fleet, rooms, claims, leaving, by_model, memory.gave_way, lacks, placed)
+    homes = _Homes(fleet, rooms, claims, quotas, leaving, by_model, memory.gave_way, lacks, placed)
     waits = fetching.queue((n, spot) for _, n in needs if isinstance(spot := found[n.id], Spot))
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
         spot = found[need.id]
@@ -91,12 +101,10 @@ def find_spots(
         else:
             spots[need.id] = (need, spot)
     homes.coming |= {n.kind for _, n in needs if not n.replaces and isinstance(found[n.id], Spot)}
+    homes.keep_out(full)
     for turn, need in in_place:
         homes.in_place(turn, need)
-    for (model, profile, _), n in homes.homeless.items():
-        if n > 1:
-            why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
-            by_model[model].held.append(Held(f"{model}/{profile}", why, model=model))
+    homes.say_the_rest()
     return spots
 
 
@@ -119,31 +127,39 @@ def _ready(
                 yield turn, replace(need, version=version, weights_bytes=size, waited_since=since)
 
 
-def _within_quotas(
-    needs: Iterable[tuple[rollout.Turn, Need]], wanted: Wanted, fleet: Fleet, lacks: Callable[[Need, str], bool]
-) -> list[tuple[rollout.Turn, Need]]:
-    """Those that no quota keeps out; of the others each profile's first says why."""
-    quotas = Quotas(wanted, fleet)
-    let, full = [], set()
+def _within_quotas(needs: Iterable[Asking], quotas: Quotas, fleet: Fleet) -> tuple[list[Asking], list[Asking]]:
+    """Those that no quota keeps out, and the others."""
+    let: list[Asking] = []
+    full: list[Asking] = []
     for turn, need in sorted(needs, key=lambda n: (n[1].rank, n[1].order)):
-        kind = (*need.kind, need.replaces)
         after = next((r for r in fleet.of(turn.model) if r.key == need.after), None)
-        held = None if after and _no_more(need, after) else quotas.admit(need)
+        held = quotas.admit(need, after)
         if held and after:
             rollout.go_first(turn, after, None, held, lacks=False)
-        elif held is None:
-            let.append((turn, need))
-        elif kind not in full:
-            full.add(kind)
-            # What serves in its place counts as well, so that going in place stays within the quota.
-            rollout.make_room(turn, need, held, fleet.of(turn.model), lambda _need, _gone: True, lacks)
-    return let
+        else:
+            (full if held else let).append((turn, need))
+    return let, full
 
 
-def _no_more(need: Need, than: Replica) -> bool:
-    """Whether a need takes no more than what stops for it, so that no quota is fuller after."""
-    claim = ask_of(need.model, need.profile).claim(1)
-    return claim.cards <= than.claim.cards and claim.memory_bytes <= than.claim.memory_bytes
+def _may_have_one(need: Need, leaving: Iterable[Room], claims: Claims) -> bool:
+    """Whether a need that found no place gets one from what goes or may go."""
+    return need.replaces or spot_in(need, leaving) is not None or claims.way(need) is not None
+
+
+def _let_late(full: Iterable[Asking], quotas: Quotas, hopeless: Iterable[Need]) -> tuple[list[Asking], list[Asking]]:
+    """Of those that were kept out the ones that are let through after all, and the others.
+
+    What has no place, and is to get none, takes nothing of its owner's quota either.
+    """
+    kinds = set()
+    for need in hopeless:
+        quotas.release(need)
+        kinds.add(need.kind)
+    late: list[Asking] = []
+    still: list[Asking] = []
+    for turn, need in full:
+        (still if need.kind in kinds or quotas.admit(need) else late).append((turn, need))
+    return late, still
 
 
 @dataclass(slots=True)
@@ -153,6 +169,7 @@ class _Homes:
     fleet: Fleet
     rooms: Rooms
     claims: Claims
+    quotas: Quotas
     leaving: list[Room]
     """Rooms as they are once what stops has gone."""
     by_model: Mapping[str, rollout.Turn]
@@ -176,6 +193,21 @@ class _Homes:
         elif not self.make(turn, need, unplaced):
             self.homeless[kind] += 1
 
+    def keep_out(self, full: Iterable[Asking]) -> None:
+        """Say of each profile's first why it is kept out by a quota, or let it go in place, which stays within it."""
+        said = set()
+        for turn, need in full:
+            if (kind := (*need.kind, need.replaces)) not in said:
+                said.add(kind)
+                held = self.quotas.full(need)
+                assert held is not None, "it was found to be full"
+                rollout.make_room(turn, need, held, self.fleet.of(turn.model), self._fits_quota, self.lacks)
+
+    def _fits_quota(self, need: Need, gone: Replica) -> bool:
+        """Whether a need would be within its quota and find room anywhere, were one replica gone."""
+        rooms = [*self.rooms.without([gone.key]), *self.rooms.all.values()]
+        return self.quotas.full(need, gone) is None and spot_in(need, rooms) is not None
+
     def in_place(self, turn: rollout.Turn, need: Need) -> None:
         """Stop one that serves for its successor, if that has a place then: where it stops, or anywhere."""
         if need.kind in self.coming:
@@ -192,6 +224,13 @@ class _Homes:
             # Nobody else counts on the place.
             self.rooms.clear(replica)
             self.rooms.take(need, spot)
+
+    def say_the_rest(self) -> None:
+        """Say how many more have no place, where it was said of one."""
+        for (model, profile, _), n in self.homeless.items():
+            if n > 1:
+                why = f"{n - 1:,} more replica{'s have' if n > 2 else ' has'} no place either"
+                self.by_model[model].held.append(Held(f"{model}/{profile}", why, model=model))
 
     def make(self, turn: rollout.Turn, need: Need, unplaced: Unplaced) -> bool:
         """Whether others give way to a need. If not, it is said why it has no place."""

@@ -109,3 +109,68 @@ def test_a_full_quota_is_said_once_for_all_of_a_profile():
     plan = run(owned("m", replicas=5), quotas=[{"replicas": 2}])
 
     assert held(plan) == ["m/cpu/2: the quota of all models is full"]
+
+
+CPU = {"claim": Claim(2 * GIB, 1), "fingerprint": "old"}
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "quota", "nodes"),
+    [
+        pytest.param(owned("m", replicas=4), 4, {"replicas": 3}, {}, id="the quota was lowered"),
+        pytest.param(
+            model("m", owner="ana", profiles=[profile(replicas=2, memory_gib=3)]),
+            2,
+            {"memory_gib": 4},
+            {},
+            id="the new form takes more of it",
+        ),
+        pytest.param(
+            model("m", owner="ana", profiles=[profile("gpu", gpu={"class": L40S}, replicas=2)]),
+            2,
+            {"cards": 0},
+            {},
+            id="it moves to what there is no quota for",
+        ),
+        pytest.param(owned("m", replicas=2), 2, {"replicas": 2}, {"engines": ()}, id="no node would take it"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["auto", "in_place"])
+def test_nothing_that_serves_is_given_up_for_what_a_quota_or_every_node_keeps_out_then_too(
+    after, before, quota, nodes, strategy
+):
+    m = after.model_copy(update={"rollout": after.rollout.model_copy(update={"strategy": strategy})})
+    running = [replica(f"m/cpu/{n}", m, R, **CPU) for n in range(before)]
+    seen = Observed((node("n1", *running, **nodes),))
+
+    plan = decide(wanting(m, nodes=["n1"], policy={"quotas": [{"owner": "ana", **quota}]}), seen, SETTLED, NOW)
+
+    assert moves(plan) == []
+    assert any(h.stalled for h in plan.held)
+
+
+def test_what_has_no_place_takes_nothing_of_its_owners_quota():
+    a = owned("a", class_="guaranteed", gpu=4)
+    b = owned("b", gpu=1)
+    seen = Observed((node("n1", cards=2),))
+
+    plan = decide(wanting(a, b, nodes=["n1"], policy={"quotas": [{"owner": "ana", "cards": 4}]}), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["+b/cpu/0"]
+    assert held(plan) == ["a/cpu/0: no node has room for it"]
+
+
+def test_what_waits_until_another_has_gone_keeps_its_part_of_the_quota():
+    gone = owned("gone", "bo", gpu=2)
+    a, b = owned("a", class_="guaranteed", gpu=2), owned("b")
+    cards = Claim(2 * GIB, 1, 2)
+    seen = Observed((node("n1", replica("gone/cpu/0", gone, claim=cards, devices=("GPU-0", "GPU-1")), cards=2),))
+    quotas = [{"owner": "ana", "replicas": 1}]
+
+    plan = decide(wanting(a, b, nodes=["n1"], policy={"quotas": quotas}), seen, SETTLED, NOW)
+
+    assert moves(plan) == ["-gone/cpu/0"]
+    assert held(plan) == [
+        "a/cpu/0: it waits until what is stopping has made room",
+        "b/cpu/0: the quota of the models of ana is full",
+    ]
