@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -47,6 +47,17 @@ def _began(entry: ScheduleEntry | FreezeWindow, minute: int) -> float | None:
 def _last(cron: str, zone: str, minute: int) -> float | None:
     # The search starts one minute on, since it looks for times before its start.
     start = datetime.fromtimestamp((minute + 1) * MINUTE_S, UTC).astimezone(_zone(zone))
+    starts = [start]
+    if start.fold:
+        # The clock was put back: what it will show again before it is past, it has shown, and that began then.
+        while start.fold:
+            start = (start.astimezone(UTC) + timedelta(seconds=MINUTE_S)).astimezone(start.tzinfo)
+        starts.append(start)
+    began = (at for s in starts if (at := _before(cron, s)) is not None and at <= minute * MINUTE_S)
+    return max(began, default=None)
+
+
+def _before(cron: str, start: datetime) -> float | None:
     try:
         return next(CronSim(cron, start, reverse=True)).timestamp()
     except (CronSimError, StopIteration):

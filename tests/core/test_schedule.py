@@ -64,3 +64,40 @@ def test_a_window_is_open_from_its_beginning_until_its_end(when, open_):
     )
 
     assert is_open(weekend, at(when)) is open_
+
+
+@pytest.mark.parametrize(
+    ("when", "open_"),
+    [
+        ("2027-10-31T00:29", False),
+        ("2027-10-31T00:30", True),
+        ("2027-10-31T00:59", True),
+        ("2027-10-31T01:00", True),
+        ("2027-10-31T01:29", True),
+        ("2027-10-31T01:31", True),
+        ("2027-10-31T04:29", True),
+        ("2027-10-31T04:30", False),
+        ("2027-03-28T00:59", False),
+        ("2027-03-28T01:01", True),
+        ("2027-03-28T05:00", False),
+    ],
+)
+def test_what_began_goes_on_while_the_clock_is_put_back_or_forward(when, open_):
+    zone = {"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}
+    window = FreezeWindow.model_validate({"name": "night", "duration": "4h", **zone})
+    scaling = Scaling.model_validate(
+        {"max": 8, "schedule": [{**zone, "min": 3}, {"cron": "29 6 * * *", "time_zone": "UTC", "min": 1}]}
+    )
+
+    assert is_open(window, at(when, "UTC")) is open_
+    if open_:
+        assert bounds(scaling, at(when, "UTC")) == (3, 8)
+
+
+def test_what_comes_each_hour_comes_in_both_of_two_that_are_called_alike():
+    hourly = {"name": "hourly", "cron": "0 * * * *", "time_zone": "Europe/Berlin", "duration": "30m"}
+    window = FreezeWindow.model_validate(hourly)
+
+    opened = [is_open(window, at(f"2027-10-31T0{h}:{m}", "UTC")) for h in range(3) for m in ("10", "40")]
+
+    assert opened == [True, False] * 3
