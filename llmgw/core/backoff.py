@@ -18,7 +18,7 @@ PARKED_AFTER = 5
 """Rounds that failed."""
 
 PARKS_AT_ONCE = frozenset({"out_of_memory", "bad_flags"})
-"""Causes that trying again does not cure."""
+"""Causes that trying again does not cure, unless the same serves on another node."""
 
 STEADY_S = 600.0
 """A replica ready for this long has made up for what failed before it."""
@@ -31,7 +31,7 @@ def delay_s(count: int) -> float:
 
 def parked(failures: Failures) -> bool:
     """Whether only a change of the outcome can help."""
-    return failures.count >= PARKED_AFTER or failures.cause in PARKS_AT_ONCE
+    return failures.count >= PARKED_AFTER or (failures.cause in PARKS_AT_ONCE and not failures.elsewhere)
 
 
 def wait_s(failures: Failures | None, now: float) -> float:
@@ -65,13 +65,15 @@ def updated(known: Failures | None, replicas: Iterable[Replica], fingerprint: st
     count = max(before.count if before else 0, worst.attempts, 1)
     # A round is as old as when it was first seen to be over: whatever a node then says of its age, it is waited once.
     known_round = before is not None and count == before.count
+    nodes = {*(before.nodes if before else ()), *(r.node for r in failed)}
     return Failures(
         fingerprint,
         count,
         last_at=before.last_at if before and known_round else max(now - max(0.0, r.age_s) for r in failed),
         cause=worst.dossier.cause if worst.dossier else "exited",
         message=worst.dossier.message if worst.dossier else "",
-        nodes=tuple(sorted({*(before.nodes if before else ()), *(r.node for r in failed)})),
+        nodes=tuple(sorted(nodes)),
+        elsewhere=any(r.serves and r.node not in nodes for r in mine),
     )
 
 

@@ -46,6 +46,8 @@ class Failures(Struct, frozen=True, omit_defaults=True):
     message: str
     nodes: tuple[str, ...] = ()
     """Where it failed: another node is tried first."""
+    elsewhere: bool = False
+    """Whether the same served on another node at the last look: then it is the node that it fails on."""
 
     @property
     def words(self) -> str:

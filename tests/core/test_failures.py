@@ -218,3 +218,16 @@ def test_a_failed_one_that_its_node_lost_meanwhile_is_not_started_in_a_room_that
 
     assert [p.action for p in plan.placements] == [Action.KEEP]
     assert moves(told) == ["+m/cpu/0"]
+
+
+@pytest.mark.parametrize("cause", PARKS)
+def test_what_fails_on_one_node_and_serves_on_others_is_tried_on_another_before_it_is_parked(cause):
+    of = model(cpu=3)
+    failed = replica("m/cpu/0", of, F, age_s=60, dossier=Dossier(cause, "killed"))
+    good = [node(f"n{n + 1}", replica(f"m/cpu/{n}", of)) for n in (1, 2)]
+
+    free = run(of, node("n1", failed), *good, node("n4"))
+    fifth = run(of, node("n1", structs.replace(failed, attempts=5)), *good, node("n4"))
+
+    assert [(a.id, a.node) for a in free.actions] == [("m/cpu/0", "n4")]
+    assert [moves(fifth), fifth.held[0].kind] == [[], "parked"]
