@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from llmgw.core.holdings import Holding
 from llmgw.core.memory import Memory, Purge
 from llmgw.core.replicas import Fleet, Standing
+from llmgw.core.retention import unseen
 from llmgw.core.wanted import Wanted
 
 MIRROR = "the mirror"
@@ -32,12 +33,12 @@ def purges(wanted: Wanted, holdings: Mapping[str, Holding] | None, fleet: Fleet,
     for at in _there(wanted, holdings or {}, fleet):
         key, where = at
         by_hand = where == MIRROR and holdings is not None and holdings[key].origin != "catalog"
-        if runs[key]:
-            found[at] = Purge(*at, "waiting for", tuple(sorted(runs[key])))
+        if running := [*runs[key], *runs[_model_of(key)]]:
+            found[at] = Purge(*at, "waiting for", tuple(sorted(running)))
         elif users[key] or by_hand:
             found[at] = Purge(*at, "kept for", tuple(sorted(users[key])) or ("who put it there by hand",))
         else:
-            found[at] = Purge(*at, "waiting for", (where,))
+            found[at] = Purge(*at, "waiting for", unseen(fleet) or (where,))
     for before in memory.purges:
         at = before.version, before.where
         if at not in found and _model_of(before.version) in wanted.purged:
@@ -53,7 +54,8 @@ def _references(wanted: Wanted, fleet: Fleet) -> tuple[Mapping[str, list[str]], 
         users[entry.version_key].append(name)
     for replicas in fleet.replicas.values():
         for replica in replicas:
-            runs[replica.version].append(f"{replica.id} on {replica.node}")
+            # Of one that does not say which, it may be any of its model.
+            runs[replica.version or replica.model].append(f"{replica.id} on {replica.node}")
     return users, runs
 
 

@@ -72,7 +72,15 @@ def _unreferenced(
     known = held | set(memory.unreferenced)
     gone = {k for k in known if k not in held and holdings}
     since = {k: memory.unreferenced.get(k, now) for k in sorted(known - used - gone)}
-    return {k: 0.0 if k.partition("/")[0] in wanted.purged else at for k, at in since.items()}
+    # Where it may run unseen, a purge does not hurry: it has its retention like everything else.
+    purged = wanted.purged - {r.model for rs in fleet.replicas.values() for r in rs if not r.version}
+    purged = frozenset() if unseen(fleet) else purged
+    return {k: 0.0 if k.partition("/")[0] in purged else at for k, at in since.items()}
+
+
+def unseen(fleet: Fleet) -> tuple[str, ...]:
+    """Nodes that have not spoken since control started, in order: what runs there is not known."""
+    return tuple(name for name, node in fleet.nodes.items() if node.seen.age_s is None)
 
 
 def _retains(wanted: Wanted, memory: Memory, keys: Iterable[str]) -> dict[str, float]:

@@ -136,3 +136,16 @@ class TestPurge:
 
     def test_a_model_that_is_not_purged_is_not_spoken_of(self):
         assert purged(run(wanted(purged=["x"]), node("n1", versions=["m/1"]))) == []
+
+    def test_nothing_is_removed_at_once_that_may_run_where_nobody_sees_it(self):
+        nameless = replica("m/cpu/0", of(), version="")
+        unseen = run(wanted(purged=["m"]), node("n1", versions=["m/1"]), node("n2", age_s=None))
+        unsaid = run(wanted(purged=["m"]), node("n1", nameless, versions=["m/1"]), node("n2"))
+
+        assert (moves(unseen), unseen.memory.unreferenced) == ([], {"m/1": NOW})
+        assert purged(unseen) == ["m/1 on n1: waiting for n2", "m/1 on the mirror: waiting for n2"]
+        assert (moves(unsaid), [s.action for s in unsaid.stock]) == (["-m/cpu/0"], ["spare"])
+        assert purged(unsaid) == [
+            "m/1 on n1: waiting for m/cpu/0 on n1",
+            "m/1 on the mirror: waiting for m/cpu/0 on n1",
+        ]
