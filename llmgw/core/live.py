@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from llmgw.catalog import canonical
+from llmgw.catalog.lock import Lock
 from llmgw.catalog.server import Server
 from llmgw.core.actions import Held
 from llmgw.core.learning import expected
@@ -41,6 +42,8 @@ class SpecNow(Struct, frozen=True):
     spec: dict[str, Any]
     held_as: str = ""
     """The key of another name that has its weights. Empty: they are held under its own."""
+    lock: dict[str, Any] = {}
+    """What its source was found to be, which its memory is worked out from. Empty: it was not locked."""
 
 
 class SeenNow(Struct, frozen=True):
@@ -119,7 +122,14 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
     asleep = server.state == "stopped"
     models = (
         WantedModel(
-            canonical.from_spec(m.spec), m.path, m.commit, m.since, m.frozen, fleet_stopped=asleep, held_as=m.held_as
+            canonical.from_spec(m.spec),
+            m.path,
+            m.commit,
+            m.since,
+            m.frozen,
+            fleet_stopped=asleep,
+            held_as=m.held_as,
+            lock=Lock.model_validate(m.lock) if m.lock else None,
         )
         for m in seen.models
     )
@@ -129,8 +139,13 @@ def wanted_now(seen: SeenNow) -> Wanted | None:
 def specs(wanted: Wanted) -> tuple[SpecNow, ...]:
     """Its models, in the form that travels."""
     return tuple(
-        SpecNow(w.path, w.commit, w.since, w.frozen, canonical.spec(w.model), w.held_as) for w in wanted.models.values()
+        SpecNow(w.path, w.commit, w.since, w.frozen, canonical.spec(w.model), w.held_as, _lock(w.lock))
+        for w in wanted.models.values()
     )
+
+
+def _lock(lock: Lock | None) -> dict[str, Any]:
+    return lock.model_dump(mode="json", exclude_defaults=True) if lock else {}
 
 
 def without_keys(observed: Observed) -> Observed:

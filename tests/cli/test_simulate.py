@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
 import yaml
 from fleets import SETTLED, model, node, profile, replica, wanting
+from locks import FACTS, lock
 
 from llmgw.catalog import canonical
 from llmgw.cli.main import run
-from llmgw.core.live import SeenNow, specs
+from llmgw.core.live import SeenNow, specs, wanted_now
 from llmgw.core.observed import Observed
 from llmgw.errors import Exit
 from llmgw.sources.bare import make_bare
@@ -126,3 +128,16 @@ def test_without_a_fleet_there_is_nothing_to_simulate(tmp_path, capsys):
     assert run(["simulate", "--repo", str(repo)]) == Exit.REFUSED
 
     assert "there is no fleet to simulate" in capsys.readouterr().err
+
+
+def test_a_recorded_fleet_has_the_memory_that_was_worked_out_from_a_lock():
+    unwritten = model("m", profiles=[profile(memory_gib=None)])
+    asked = wanting(unwritten)
+    locked = replace(asked, models={"m": replace(asked.models["m"], lock=lock(**FACTS))})
+    said = SeenNow("c" * 40, "c" * 40, canonical.spec(asked.server), specs(locked), Observed(), SETTLED)
+
+    told = wanted_now(msgspec.json.decode(msgspec.json.encode(said), type=SeenNow))
+
+    assert told is not None
+    assert told.models["m"].sized == locked.models["m"].sized
+    assert (told.models["m"].sized.profiles[0].memory_gib or 0) > 4
