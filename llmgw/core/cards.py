@@ -43,8 +43,8 @@ def usable(
     unusable = []
     cut = {c.parent for c in cards if c.parent}
     for place, card in enumerate(cards):
-        if card.uuid in cut:
-            continue  # its slices are cards of their own
+        if card.uuid in cut or card.uuid in order:
+            continue  # its slices are cards of their own; one that is told twice is one
         if why := f"{card.uuid} is taken out" if {card.uuid, card.parent} & out else _fault(card):
             unusable.append(why)
             continue

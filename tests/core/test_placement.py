@@ -226,3 +226,11 @@ def test_a_replica_that_claims_more_cards_than_there_are_takes_what_there_is_and
     plan = decide(wanting(m, nodes=["n1", "n2"]), seen, SETTLED, NOW)
 
     assert {p.id: p.node for p in plan.placements} == {"m/cpu/0": "n1", "m/cpu/1": "n2"}
+
+
+def test_a_card_that_is_reported_twice_is_given_once():
+    m = model("m", profiles=[profile("gpu", gpu={"class": L40S}, replicas=2)])
+
+    plan = decide(wanting(m, nodes=["n1"]), Observed((node("n1", cards=[card(0), card(0)]),)), SETTLED, NOW)
+
+    assert [p.devices for p in plan.placements] == [("GPU-0",)]
