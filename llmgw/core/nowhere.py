@@ -24,13 +24,14 @@ def no_node(need: Need, unplaced: Unplaced, gave_way: str) -> Held:
 def _why_not(need: Need, rule: str) -> tuple[str, str]:
     # In words that stay the same while the reason does.
     profile, path = need.profile, need.model.source.from_
+    words = f"{profile.engine} {profile.engine_version or ''}".strip()
     labels = ", ".join(f"{key}: {value}" for key, value in sorted(profile.node_selector.items()))
     return {
         "": ("server.yaml lists no nodes", "add one under nodes"),
         "reports": ("no node reports", "see that an agent runs: llmgw-agent"),
         "not drained": ("every node that reports is drained", "llmgw node undrain one"),
         "labels": (f"no node has its labels ({labels})", "give a node these labels, or change node_selector"),
-        "engine": (f"no node has {profile.engine} for it", f"install {profile.engine} where it should run"),
+        "engine": (f"no node has {words} for it", f"install {words} where it should run"),
         "weights": (
             f"no node may read {path}",
             f'allow it where it should run: `allow = ["path:{path}"]` in the agent\'s file, or llmgw up --allow-path',

@@ -347,7 +347,9 @@ IN_PLACE = {"strategy": "in_place"}
 @pytest.mark.parametrize(
     ("fields", "server", "why"),
     [
-        pytest.param({"engine_version": "b99999"}, {}, "no node has llamacpp for it", id="no engine of that version"),
+        pytest.param(
+            {"engine_version": "b99999"}, {}, "no node has llamacpp b99999 for it", id="no engine of that version"
+        ),
         pytest.param({"memory_gib": 5000}, {}, "no node has room for it", id="more memory than any has"),
         pytest.param({"node_selector": {"x": "y"}}, {}, "no node has its labels (x: y)", id="labels that none has"),
         pytest.param(
