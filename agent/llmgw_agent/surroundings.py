@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from llmgw_agent import weights
+from llmgw_agent import in_place
 from llmgw_agent.dossier import Fault
 from llmgw_agent.engines.base import Adapter
 from llmgw_agent.logs import Logs
@@ -56,7 +56,7 @@ class Surroundings:
     async def weights_of(self, order: ReplicaOrder) -> Path:
         """Where the weights of an order are, fetched first when they must be. Raises Fault."""
         if order.path:
-            return weights.in_place(order.path, self.settings.allow)
+            return in_place.allowed(order.path, self.settings.allow)
         if not order.version:
             why = "its order names neither a version nor a path"
             raise Fault("weights", f"{order.id} was not started", why=why, do="give the model a source")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import shutil
 import threading
@@ -380,26 +379,6 @@ class Weights:
         with suppress(FileNotFoundError):  # another agent took it away
             folder.rename(away)
         return away
-
-
-def in_place(path: str, allow: Collection[str]) -> Path:
-    """Weights that are on the machine already, where its owner allows them to be read.
-
-    Raises:
-        Fault: not allowed, or not there.
-    """
-    what = f"{path} was not loaded"
-    real = Path(os.path.realpath(path))
-    prefixes = [Path(os.path.realpath(a.removeprefix("path:"))) for a in allow if a.startswith("path:/")]
-    if not path.startswith("/") or not any(real.is_relative_to(prefix) for prefix in prefixes):
-        shown = ", ".join(str(p) for p in prefixes) or "no path"
-        do = f'add "path:{Path(path).parent}" to the agent\'s allow file, or use a source the mirror fetches'
-        raise Fault("refused", what, why=f"this node's allow file allows {shown}", do=do)
-    if not real.exists():
-        raise Fault("weights", what, why="there is nothing at that path", do="put it there, or mount its filesystem")
-    if not os.access(real, os.R_OK):
-        raise Fault("weights", what, why="the agent's user may not read it", do="give it the right to read")
-    return real
 
 
 def _broken(arrival: Arrival, task: asyncio.Future[None]) -> None:

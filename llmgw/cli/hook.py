@@ -21,8 +21,9 @@ from llmgw.cli.seen import CONTROL, look
 from llmgw.errors import Exit, OperatorError
 from llmgw.net.key import read_key
 from llmgw.sources.git import open_source
-from llmgw.sources.quarantine import NOTHING, copy_with
+from llmgw.sources.quarantine import copy_with
 from llmgw.sources.reading import catalog_of
+from llmgw.sources.snapshot import UNBORN
 
 SECRET_FILE = "LLMGW_HOOK_SECRET_FILE"  # noqa: S105 - where it is, and not what it is
 BRANCH = "LLMGW_BRANCH"
@@ -46,7 +47,7 @@ def pre_receive() -> None:
     for push in _pushes(sys.stdin):
         if push.ref != followed:
             continue
-        if push.new == NOTHING:
+        if push.new == UNBORN:
             _refuse(f"{push.ref} is what control follows, and is not removed")
         with TemporaryDirectory(prefix="llmgw-push-") as folder:
             _judge(push, copy_with(Path.cwd(), Path(folder), push.ref, push.new, os.environ))
@@ -75,7 +76,7 @@ def _judge(push: Push, repo: Path) -> None:
         found = source.at(push.new)
         catalog = catalog_of(found)
         # Who mends one of two broken files is not kept from it.
-        before = catalog_of(source.at(push.old)) if push.old != NOTHING else None
+        before = catalog_of(source.at(push.old)) if push.old != UNBORN else None
         known = set(map(_of, before.problems)) if before else set()
         broken = [problem for problem in catalog.problems if _of(problem) not in known]
         for problem in broken:

@@ -10,8 +10,6 @@ from dulwich.repo import Repo
 
 from llmgw.sources.repository import opened
 
-NOTHING = "0" * 40
-"""In place of a commit, where a ref is made or removed."""
 STATUS = b"refs/heads/llmgw/status/"
 
 

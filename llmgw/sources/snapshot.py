@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 UNBORN = "0" * 40
-"""In place of a commit's id where a working copy has no commit yet."""
+"""In place of a commit's id where there is none: a working copy without one yet, a branch that is made or removed."""
 
 
 class Blob(NamedTuple):

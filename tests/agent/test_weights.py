@@ -11,9 +11,10 @@ from fakes.byte_port import BYTES, order
 from fakes.waiting import until
 from llmgw_agent.dossier import Fault
 from llmgw_agent.fetch.line import Connections
+from llmgw_agent.in_place import allowed
 from llmgw_agent.probe import disk
 from llmgw_agent.protocol import VersionOrder, WeightFile
-from llmgw_agent.weights import Weights, in_place
+from llmgw_agent.weights import Weights
 
 
 @pytest.fixture
@@ -233,15 +234,15 @@ def test_a_path_is_read_where_the_owner_allows_it(tmp_path):
     (models / "link.gguf").symlink_to(secret / "m.gguf")
     allow = (f"path:{models}", "env")
 
-    assert in_place(f"{models}/m.gguf", allow) == models / "m.gguf"
-    assert in_place(str(models), allow) == models
+    assert allowed(f"{models}/m.gguf", allow) == models / "m.gguf"
+    assert allowed(str(models), allow) == models
     for path in (f"{secret}/m.gguf", f"{models}/../secret/m.gguf", f"{models}/link.gguf", f"{models}x", "m.gguf"):
         with pytest.raises(Fault, match="allow file allows"):
-            in_place(path, allow)
+            allowed(path, allow)
     with pytest.raises(Fault, match="nothing at that path"):
-        in_place(f"{models}/none.gguf", allow)
+        allowed(f"{models}/none.gguf", allow)
     with pytest.raises(Fault, match="allows no path"):
-        in_place(str(Path(models)), ())
+        allowed(str(Path(models)), ())
 
 
 async def test_a_fetch_that_was_large_enough_says_how_fast_it_was(weights, mirror):
