@@ -174,3 +174,13 @@ def test_what_waits_until_another_has_gone_keeps_its_part_of_the_quota():
         "a/cpu/0: it waits until what is stopping has made room",
         "b/cpu/0: the quota of the models of ana is full",
     ]
+
+
+def test_what_goes_in_place_counts_once_and_leaves_the_rest_to_others():
+    m = model("m", owner="ana", profiles=[profile(replicas=1, memory_gib=2)], rollout={"strategy": "in_place"})
+    running = [replica("m/cpu/0", m, fingerprint="old", claim=Claim(2 * GIB, 1))]
+
+    plan = run(m, owned("n"), quotas=[{"owner": "ana", "replicas": 2}], running=running)
+
+    assert moves(plan) == ["+n/cpu/0", "-m/cpu/0"]
+    assert not [h for h in plan.held if "quota" in h.why]
