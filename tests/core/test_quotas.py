@@ -176,11 +176,14 @@ def test_what_waits_until_another_has_gone_keeps_its_part_of_the_quota():
     ]
 
 
-def test_what_goes_in_place_counts_once_and_leaves_the_rest_to_others():
-    m = model("m", owner="ana", profiles=[profile(replicas=1, memory_gib=2)], rollout={"strategy": "in_place"})
-    running = [replica("m/cpu/0", m, fingerprint="old", claim=Claim(2 * GIB, 1))]
+def test_what_goes_in_place_counts_once_so_that_others_may_too():
+    two = [
+        model(name, owner="ana", profiles=[profile(replicas=1, memory_gib=2)], rollout={"strategy": "in_place"})
+        for name in "mn"
+    ]
+    running = [replica(f"{m.name}/cpu/0", m, fingerprint="old", claim=Claim(2 * GIB, 1)) for m in two]
 
-    plan = run(m, owned("n"), quotas=[{"owner": "ana", "replicas": 2}], running=running)
+    plan = run(*two, quotas=[{"owner": "ana", "replicas": 2}], running=running)
 
-    assert moves(plan) == ["+n/cpu/0", "-m/cpu/0"]
+    assert moves(plan) == ["-m/cpu/0", "-n/cpu/0"]
     assert not [h for h in plan.held if "quota" in h.why]
