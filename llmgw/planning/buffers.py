@@ -23,9 +23,16 @@ SLACK_BYTES = 40 << 10
 """Positions, indices and rounding: 10 to 100 KiB were measured."""
 
 EXTRA_RESIDUAL = frozenset(
-    {"granite", "granitemoe", "granitehybrid", "minicpm", "llama4", "cohere2", "cohere2moe", "command-r"}
+    {
+        *("granite", "granitemoe", "granitehybrid", "minicpm", "llama4", "cohere2", "cohere2moe", "command-r"),
+        *("falcon", "phi2"),
+    }
 )
 """These scale the residual, or have two parts to add to it, and so keep a sixth vector."""
+UNGATED = frozenset({"falcon", "gpt2", "gptneox", "phi2", "starcoder2"})
+"""Their feed-forward has no gate: one vector of its width is alive, and not a gate, what it lets through, and both."""
+JOINED = 2
+"""Vectors more of gpt2 without flash attention: it makes query, key and value as one, and that stays."""
 GEMMA3N_STREAMS = 5
 """Of gemma3n four residuals are alive at a time, and what is predicted of one."""
 GEMMA3N_PER_LAYER = 2 * 256
@@ -92,7 +99,8 @@ def per_token(shape: ModelShape, options: LlamaOptions) -> int:
     """Numbers alive at the widest place, for each token of a batch. States are counted in."""
     residual = INPUTS + (shape.architecture in EXTRA_RESIDUAL)
     dense = max(*shape.feed_forward, shape.shared_feed_forward, 0)
-    blocks = [residual * shape.embedding + 3 * dense, _attention(shape)]
+    wide = 1 if shape.architecture in UNGATED else 3
+    blocks = [residual * shape.embedding + wide * dense, _attention(shape)]
     if options.embeddings and shape.causal:
         # Then every token of a batch has an output, and not only the last of each slot.
         blocks.append(INPUTS * shape.embedding + shape.vocabulary)
@@ -137,7 +145,7 @@ def _attention_alone(shape: ModelShape) -> int:
     heads, kv_heads = max(shape.heads, default=0), max(shape.kv_heads, default=0)
     queries = heads * shape.key_length
     # A vector that is as long as a query takes the place of one that is done with.
-    inputs = INPUTS - (shape.embedding >= queries)
+    inputs = INPUTS - (shape.embedding >= queries) + (JOINED if shape.architecture == "gpt2" else 0)
     return 2 * queries + 2 * kv_heads * shape.key_length + inputs * shape.embedding
 
 

@@ -126,6 +126,15 @@ GEMMA3N = shape(
     window=512,
     windowed=(True, True, True, True, False) * 6,
 )
+
+
+def ungated(architecture, heads=16, kv_heads=16, **fields):
+    """Of a feed-forward without a gate."""
+    kinds = {"heads": (heads,) * 4, "kv_heads": (kv_heads,) * 4, "feed_forward": (6144,) * 4, "embedding": 2048}
+    return shape(architecture=architecture, **{**kinds, **fields})
+
+
+FALCON = ungated("falcon", 71, 1, embedding=4544, feed_forward=(18_176,) * 4, key_length=64, value_length=64)
 MOE = shape(feed_forward=(0,) * 4, heads=(8,) * 4, kv_heads=(4,) * 4, key_length=64, value_length=64, experts=64)
 
 
@@ -152,6 +161,12 @@ MOE = shape(feed_forward=(0,) * 4, heads=(8,) * 4, kv_heads=(4,) * 4, key_length
         pytest.param(GEMMA3N, {}, 111.03, id="four residuals"),
         pytest.param(GEMMA3N, {"ubatch": 64}, 13.85, id="four residuals, a small batch"),
         pytest.param(MAMBA2, {"ubatch": 2048}, 309.22, id="recurrent, a large batch"),
+        pytest.param(ungated("starcoder2", kv_heads=4), {}, 36.02, id="no gate"),
+        pytest.param(ungated("phi2"), {}, 40.02, id="no gate, and attention beside it"),
+        pytest.param(FALCON, {}, 92.77, id="no gate, attention beside it, one key for all"),
+        pytest.param(
+            ungated("gpt2"), {"context": 1024, "flash_attention": False}, 74.01, id="query, key and value as one"
+        ),
     ],
 )
 def test_each_kind_of_block_is_what_the_engine_reserves_for_it(model, asked, measured):
